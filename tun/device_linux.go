@@ -1,0 +1,294 @@
+// Package tun (data path) implements multi-queue TUN and TAP ports: opening
+// with every offload the kernel grants, reading and writing batches of frames
+// with their virtio-net headers, and waiting for many queues at once.
+//
+// device_linux.go is the control side; queue_linux.go and poller_linux.go are
+// the data path.
+package tun
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"taprouter/packet"
+)
+
+// Mode says which layer a device carries.
+type Mode uint16
+
+const (
+	TAP Mode = unix.IFF_TAP // Ethernet frames
+	TUN Mode = unix.IFF_TUN // IP packets
+)
+
+func (m Mode) String() string {
+	if m == TUN {
+		return "tun"
+	}
+	return "tap"
+}
+
+// MaxQueues is the kernel's limit on queues of one device (MAX_TAP_QUEUES).
+const MaxQueues = 256
+
+// ErrGone is what a queue reports once its device was deleted.
+var ErrGone = errors.New("tun: the device was deleted")
+
+// Config says what Open makes or attaches to.
+type Config struct {
+	Name    string
+	Mode    Mode
+	Queues  int  // 1..MaxQueues
+	VnetHdr bool // carry virtio-net headers, and with them all offloads
+	NAPI    bool // IFF_NAPI: writes go through the kernel's GRO
+	Persist bool // the device outlives us
+	SndBuf  int  // bytes of TUNSETSNDBUF, 0 = unlimited
+}
+
+// A Device is an open TUN or TAP with all its queues. Its methods belong to
+// the control plane; the queues belong to the workers.
+type Device struct {
+	Name     string
+	Mode     Mode
+	VnetLen  int     // bytes of vnet header in front of each frame, 0 without
+	Offloads Offload // what the kernel granted: it may send us such frames
+	Persist  bool
+
+	queues []*Queue // by kernel queue index; a detached queue is not in it
+}
+
+// Offload is a set of TUN_F_* bits: what the reader of a device takes.
+type Offload uint32
+
+// Offload bits, include/uapi/linux/if_tun.h.
+const (
+	OffCsum   Offload = 0x01 // TUN_F_CSUM
+	OffTSO4   Offload = 0x02 // TUN_F_TSO4
+	OffTSO6   Offload = 0x04 // TUN_F_TSO6
+	OffTSOECN Offload = 0x08 // TUN_F_TSO_ECN
+	OffUSO4   Offload = 0x20 // TUN_F_USO4
+	OffUSO6   Offload = 0x40 // TUN_F_USO6
+)
+
+var offloadNames = []struct {
+	bit  Offload
+	name string
+}{{OffCsum, "csum"}, {OffTSO4, "tso4"}, {OffTSO6, "tso6"}, {OffTSOECN, "tso-ecn"}, {OffUSO4, "uso4"}, {OffUSO6, "uso6"}}
+
+// Names lists the bits of o in words.
+func (o Offload) Names() []string {
+	names := []string{}
+	for _, n := range offloadNames {
+		if o&n.bit != 0 {
+			names = append(names, n.name)
+		}
+	}
+	return names
+}
+
+func (o Offload) String() string { return strings.Join(o.Names(), ",") }
+
+// Open makes the device, or attaches to it if it exists and persists, in the
+// network namespace of the calling thread.
+func Open(cfg Config) (*Device, error) {
+	if cfg.Queues < 1 || cfg.Queues > MaxQueues {
+		return nil, fmt.Errorf("tun: %s: %d queues, want 1..%d", cfg.Name, cfg.Queues, MaxQueues)
+	}
+	d := &Device{Name: cfg.Name, Mode: cfg.Mode, Persist: cfg.Persist}
+	if cfg.VnetHdr {
+		d.VnetLen = vnetLen
+	}
+	for range cfg.Queues {
+		fd, err := openQueue(cfg)
+		if err != nil {
+			d.Close()
+			return nil, err
+		}
+		q := NewQueue(fd, d.VnetLen)
+		q.raw = cfg.Mode == TUN
+		d.queues = append(d.queues, q)
+	}
+	if err := d.setup(cfg); err != nil {
+		d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// openQueue opens one more queue of the device. The descriptor is
+// non-blocking, so that an empty ring and a full buffer both say EAGAIN.
+func openQueue(cfg Config) (int, error) {
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("tun: open /dev/net/tun: %w", err)
+	}
+	ifr, err := unix.NewIfreq(cfg.Name)
+	if err != nil {
+		unix.Close(fd)
+		return -1, fmt.Errorf("tun: name %q: %w", cfg.Name, err)
+	}
+	flags := uint16(cfg.Mode) | unix.IFF_NO_PI
+	if cfg.Queues > 1 {
+		flags |= unix.IFF_MULTI_QUEUE
+	}
+	if cfg.VnetHdr {
+		flags |= unix.IFF_VNET_HDR
+	}
+	if cfg.NAPI {
+		flags |= unix.IFF_NAPI
+	}
+	ifr.SetUint16(flags)
+	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, ifr); err != nil {
+		unix.Close(fd)
+		return -1, fmt.Errorf("tun: TUNSETIFF %s: %w", cfg.Name, err)
+	}
+	return fd, nil
+}
+
+// setup applies what is set once a device, through its first queue. Offloads
+// stick to a persistent device, so they are always set, even to none.
+func (d *Device) setup(cfg Config) error {
+	fd := d.queues[0].fd
+	if cfg.VnetHdr {
+		if err := unix.IoctlSetPointerInt(fd, unix.TUNSETVNETHDRSZ, d.VnetLen); err != nil {
+			return fmt.Errorf("tun: vnet header size on %s: %w", d.Name, err)
+		}
+	}
+	want := Offload(0)
+	if cfg.VnetHdr {
+		want = OffCsum | OffTSO4 | OffTSO6 | OffTSOECN | OffUSO4 | OffUSO6
+	}
+	granted, err := setOffload(fd, want)
+	if err != nil {
+		return fmt.Errorf("tun: offloads on %s: %w", d.Name, err)
+	}
+	d.Offloads = granted
+	persist := 0
+	if cfg.Persist {
+		persist = 1
+	}
+	if err := unix.IoctlSetInt(fd, unix.TUNSETPERSIST, persist); err != nil {
+		return fmt.Errorf("tun: persist on %s: %w", d.Name, err)
+	}
+	if cfg.SndBuf > 0 {
+		if err := unix.IoctlSetPointerInt(fd, unix.TUNSETSNDBUF, cfg.SndBuf); err != nil {
+			return fmt.Errorf("tun: send buffer of %d bytes on %s: %w", cfg.SndBuf, d.Name, err)
+		}
+	}
+	return nil
+}
+
+// setOffload asks for want and falls back bit by bit to what the kernel
+// takes. USO exists only as a pair, TSO_ECN only with a TSO.
+func setOffload(fd int, want Offload) (Offload, error) {
+	try := func(o Offload) bool { return unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, int(o)) == nil }
+	if try(want) {
+		return want, nil
+	}
+	granted := Offload(0)
+	for _, o := range []Offload{OffCsum, OffTSO4, OffTSO6, OffTSOECN, OffUSO4 | OffUSO6} {
+		if want&o == o && try(granted|o) {
+			granted |= o
+		}
+	}
+	// The last try may have failed: leave the device with what was granted.
+	if err := unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, int(granted)); err != nil {
+		return 0, err
+	}
+	return granted, nil
+}
+
+// Queues gives the attached queues by kernel queue index. The slice is a copy.
+func (d *Device) Queues() []*Queue { return append([]*Queue(nil), d.queues...) }
+
+// Detach takes q out of the kernel's steering. The kernel moves the last
+// queue into the freed index, and Queues follows it. Frames that q has not
+// read are lost. Needs IFF_MULTI_QUEUE (more than one queue at Open).
+func (d *Device) Detach(q *Queue) error {
+	i := d.index(q)
+	if i < 0 {
+		return fmt.Errorf("tun: detach on %s: %w", d.Name, os.ErrInvalid)
+	}
+	if err := setQueue(q.fd, unix.IFF_DETACH_QUEUE); err != nil {
+		return fmt.Errorf("tun: detach queue %d of %s: %w", i, d.Name, err)
+	}
+	last := len(d.queues) - 1
+	d.queues[i] = d.queues[last]
+	d.queues = d.queues[:last]
+	return nil
+}
+
+// Attach brings a detached queue back, as the one with the highest index.
+func (d *Device) Attach(q *Queue) error {
+	if err := setQueue(q.fd, unix.IFF_ATTACH_QUEUE); err != nil {
+		return fmt.Errorf("tun: attach a queue to %s: %w", d.Name, err)
+	}
+	d.queues = append(d.queues, q)
+	return nil
+}
+
+func (d *Device) index(q *Queue) int {
+	for i := range d.queues {
+		if d.queues[i] == q {
+			return i
+		}
+	}
+	return -1
+}
+
+func setQueue(fd int, flag uint16) error {
+	ifr, err := unix.NewIfreq("x") // TUNSETQUEUE ignores the name
+	if err != nil {
+		return err
+	}
+	ifr.SetUint16(flag)
+	return unix.IoctlIfreq(fd, unix.TUNSETQUEUE, ifr)
+}
+
+// NetNS gives a descriptor of the network namespace in which the device is
+// now: it can be moved at any time. The caller closes it.
+// TUNGETDEVNETNS, Linux 5.8.
+func (d *Device) NetNS() (int, error) {
+	fd, err := unix.IoctlRetInt(d.queues[0].fd, tunGetDevNetNS)
+	if err != nil {
+		return -1, fmt.Errorf("tun: namespace of %s: %w", d.Name, err)
+	}
+	return fd, nil
+}
+
+const tunGetDevNetNS = 0x54e3 // TUNGETDEVNETNS = _IO('T', 227)
+
+// CurrentName asks the kernel for the device's name, which may have changed.
+func (d *Device) CurrentName() (string, error) {
+	ifr, err := unix.NewIfreq("x")
+	if err != nil {
+		return "", err
+	}
+	if err := unix.IoctlIfreq(d.queues[0].fd, unix.TUNGETIFF, ifr); err != nil {
+		if errors.Is(err, unix.EBADFD) {
+			return "", ErrGone
+		}
+		return "", fmt.Errorf("tun: TUNGETIFF %s: %w", d.Name, err)
+	}
+	return ifr.Name(), nil
+}
+
+// Close closes every queue, detached ones excepted. No worker may use them.
+func (d *Device) Close() error {
+	var errs []error
+	for _, q := range d.queues {
+		errs = append(errs, q.Close())
+	}
+	d.queues = nil
+	return errors.Join(errs...)
+}
+
+// vnetLen is sizeof(struct virtio_net_hdr).
+const vnetLen = 10
+
+// A vnet header fits the headroom: this does not compile otherwise.
+const _ = uint(packet.Headroom - vnetLen)

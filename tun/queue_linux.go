@@ -1,0 +1,199 @@
+package tun
+
+import (
+	"golang.org/x/sys/unix"
+
+	"taprouter/packet"
+)
+
+// A Queue is one file descriptor of a device: one rx ring to read from and
+// one place to write to. Reads belong to one worker at a time (the Reader's),
+// writes to the holder of the tx queue's run bit; the two may run
+// concurrently, as every system call stands for itself.
+type Queue struct {
+	fd     int
+	waitFD int  // a duplicate of fd, so that rx and tx readiness can sit in different pollers
+	vnet   int  // bytes of vnet header
+	raw    bool // frames start at the network header (TUN)
+}
+
+// NewQueue wraps a non-blocking descriptor on which one read is one frame:
+// an attached TUN/TAP queue, or in tests one end of a socket pair. The queue
+// owns fd. vnetLen is the length of the virtio-net header, 0 for none.
+func NewQueue(fd, vnetLen int) *Queue {
+	wait, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		wait = -1
+	}
+	return &Queue{fd: fd, waitFD: wait, vnet: vnetLen}
+}
+
+// FD gives the descriptor, for the control plane's ioctls.
+func (q *Queue) FD() int { return q.fd }
+
+// Close closes the queue; the kernel detaches it from its device.
+func (q *Queue) Close() error {
+	if q.waitFD >= 0 {
+		_ = unix.Close(q.waitFD)
+	}
+	return unix.Close(q.fd)
+}
+
+// A Reader is a worker's side of reading: the packet and the tail into which
+// the next frame goes. It is not safe for concurrent use.
+type Reader struct {
+	cache *packet.Cache
+	tail  *packet.Tail
+	iov   iovecs
+}
+
+// NewReader makes a Reader that takes its buffers from cache.
+func NewReader(cache *packet.Cache) *Reader { return &Reader{cache: cache} }
+
+// Close gives the spare tail back.
+func (r *Reader) Close() {
+	if r.tail != nil {
+		r.cache.PutTail(r.tail)
+		r.tail = nil
+	}
+}
+
+// Limits of one ReadBatch. Superpackets are read in small numbers so that
+// they are still in the cache when they are written.
+const (
+	batchBytes = 256 << 10
+	maxHead    = packet.HeadLen - packet.Headroom
+)
+
+// ReadBatch reads frames from q into b until b is full, about 256 KiB were
+// read, the ring is empty or buffers run out. A frame that does not fit a
+// head keeps the tail it was read into. The packets added to b belong to the
+// caller. The error is 0 if there may be more, EAGAIN if the ring was found
+// empty, ENOBUFS if the pool was, and otherwise the kernel's.
+func (r *Reader) ReadBatch(q *Queue, b *packet.Batch, limit int) unix.Errno {
+	for bytes := 0; b.N < limit && bytes < batchBytes; {
+		if r.tail == nil {
+			if r.tail = r.cache.GetTail(); r.tail == nil {
+				return unix.ENOBUFS
+			}
+		}
+		p := r.cache.Get()
+		if p == nil {
+			return unix.ENOBUFS
+		}
+		n, errno := r.read(q, p)
+		if errno != 0 {
+			r.cache.Put(p)
+			if errno == unix.EINTR {
+				continue
+			}
+			return errno
+		}
+		b.Add(p)
+		bytes += n
+	}
+	return 0
+}
+
+// read reads one frame into p and r.tail.
+func (r *Reader) read(q *Queue, p *packet.Packet) (int, unix.Errno) {
+	buf := p.Buffer()
+	r.iov.set(0, buf[packet.Headroom-q.vnet:])
+	r.iov.set(1, r.tail.B)
+	n, errno := r.iov.readv(q.fd, 2)
+	if errno != 0 {
+		return 0, errno
+	}
+	if n < max(q.vnet, 1) {
+		return 0, unix.EBADFD // end of file: the other side is gone
+	}
+	n -= q.vnet
+	p.SetFrame(packet.Headroom, packet.Headroom+min(n, maxHead))
+	if n > maxHead {
+		p.SetTail(r.tail, 0, n-maxHead)
+		r.tail = nil
+	}
+	if q.vnet != 0 {
+		decodeVnet(&p.Vnet, p.Before(q.vnet))
+	}
+	if q.raw {
+		p.Flags = packet.Raw
+	}
+	return n, 0
+}
+
+// A Writer holds what one thread needs to write: iovecs. It is not safe for
+// concurrent use; a worker has one for all queues.
+type Writer struct {
+	iov iovecs
+	hdr [packet.Headroom]byte
+}
+
+// WriteBatch writes frames in order until the kernel refuses one. It gives
+// the number written and, if that is not all of them, why the next was
+// refused. The packets stay the caller's.
+func (w *Writer) WriteBatch(q *Queue, pkts []*packet.Packet) (int, unix.Errno) {
+	for i, p := range pkts {
+		if errno := w.write(q, p); errno != 0 {
+			return i, errno
+		}
+	}
+	return len(pkts), 0
+}
+
+func (w *Writer) write(q *Queue, p *packet.Packet) unix.Errno {
+	if q.vnet != 0 {
+		encodeVnet(p.Before(q.vnet), &p.Vnet)
+	}
+	head := p.WithHeader(q.vnet)
+	if !p.HasTail() {
+		return write(q.fd, head)
+	}
+	w.iov.set(0, head)
+	w.iov.set(1, p.TailBytes())
+	return w.iov.writev(q.fd, 2)
+}
+
+// WriteSegment writes one segment of software segmentation: its headers and
+// up to two pieces of payload, with an empty vnet header where q carries one.
+// hdr must lie outside the Go stack and b may be nil.
+func (w *Writer) WriteSegment(q *Queue, hdr, a, b []byte) unix.Errno {
+	n := 0
+	if q.vnet != 0 {
+		w.iov.set(0, w.hdr[:q.vnet]) // never written to: all zero
+		n = 1
+	}
+	for _, piece := range [3][]byte{hdr, a, b} {
+		if len(piece) != 0 {
+			w.iov.set(n, piece)
+			n++
+		}
+	}
+	return w.iov.writev(q.fd, n)
+}
+
+// The vnet header is in host byte order (legacy), which on every platform we
+// build for is little endian. struct virtio_net_hdr.
+func decodeVnet(v *packet.Vnet, b []byte) {
+	_ = b[vnetLen-1]
+	v.Flags, v.GSOType = b[0], b[1]
+	v.HdrLen = le16(b[2:])
+	v.GSOSize = le16(b[4:])
+	v.CsumStart = le16(b[6:])
+	v.CsumOffset = le16(b[8:])
+}
+
+func encodeVnet(b []byte, v *packet.Vnet) {
+	_ = b[vnetLen-1]
+	b[0], b[1] = v.Flags&packet.NeedsCsum, v.GSOType
+	put16(b[2:], v.HdrLen)
+	put16(b[4:], v.GSOSize)
+	put16(b[6:], v.CsumStart)
+	put16(b[8:], v.CsumOffset)
+	if v.Flags&packet.NeedsCsum == 0 && v.GSOType == packet.GSONone {
+		put16(b[2:], 0) // hdr_len is a hint; without an offload it only invites checks
+	}
+}
+
+func le16(b []byte) uint16     { return uint16(b[0]) | uint16(b[1])<<8 }
+func put16(b []byte, v uint16) { b[0], b[1] = byte(v), byte(v>>8) }

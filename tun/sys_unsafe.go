@@ -1,0 +1,80 @@
+package tun
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// The data path's system calls are raw: the worker keeps its P while it is in
+// them (decision: measured 0.9..0.95 of C's goodput against 0.77..0.85 through
+// the scheduler). They never block, as descriptors are non-blocking.
+//
+// The buffers lie in mmap'd memory or in objects that the Writer and Reader
+// keep alive, so an address stays good for as long as the kernel has it.
+
+// iovecs is the array for readv and writev. It lives in a Reader or Writer on
+// the heap, never on a stack, which may move.
+type iovecs [4]unix.Iovec
+
+func (v *iovecs) set(i int, b []byte) {
+	v[i].Base = unsafe.SliceData(b)
+	v[i].SetLen(len(b))
+}
+
+func (v *iovecs) readv(fd, n int) (int, unix.Errno) {
+	r, _, errno := unix.RawSyscall(unix.SYS_READV, uintptr(fd), uintptr(unsafe.Pointer(v)), uintptr(n))
+	return int(r), errno
+}
+
+func (v *iovecs) writev(fd, n int) unix.Errno {
+	for {
+		_, _, errno := unix.RawSyscall(unix.SYS_WRITEV, uintptr(fd), uintptr(unsafe.Pointer(v)), uintptr(n))
+		if errno != unix.EINTR {
+			return errno
+		}
+	}
+}
+
+func write(fd int, b []byte) unix.Errno {
+	for {
+		_, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
+		if errno != unix.EINTR {
+			return errno
+		}
+	}
+}
+
+// epollWait waits for events. In raw mode the calling worker keeps its P and
+// EINTR is how the runtime asks for it: the caller must yield.
+func epollWait(epfd int, events []unix.EpollEvent, timeout int64, raw bool) (int, unix.Errno) {
+	var ts *unix.Timespec
+	if timeout >= 0 {
+		t := unix.NsecToTimespec(timeout)
+		ts = &t
+	}
+	ev := unsafe.Pointer(unsafe.SliceData(events))
+	var n uintptr
+	var errno unix.Errno
+	if raw {
+		n, _, errno = unix.RawSyscall6(unix.SYS_EPOLL_PWAIT2, uintptr(epfd), uintptr(ev), uintptr(len(events)), uintptr(unsafe.Pointer(ts)), 0, 0)
+	} else {
+		n, _, errno = unix.Syscall6(unix.SYS_EPOLL_PWAIT2, uintptr(epfd), uintptr(ev), uintptr(len(events)), uintptr(unsafe.Pointer(ts)), 0, 0)
+	}
+	if errno == unix.ENOSYS { // before Linux 5.11
+		n, _, errno = epollWaitMsec(epfd, ev, len(events), timeout, raw)
+	}
+	return int(n), errno
+}
+
+// epollWaitMsec is the same with the older call, which counts milliseconds.
+func epollWaitMsec(epfd int, ev unsafe.Pointer, n int, timeout int64, raw bool) (uintptr, uintptr, unix.Errno) {
+	ms := int64(-1)
+	if timeout >= 0 {
+		ms = (timeout + 999_999) / 1_000_000
+	}
+	if raw {
+		return unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(epfd), uintptr(ev), uintptr(n), uintptr(ms), 0, 0)
+	}
+	return unix.Syscall6(unix.SYS_EPOLL_PWAIT, uintptr(epfd), uintptr(ev), uintptr(n), uintptr(ms), 0, 0)
+}
