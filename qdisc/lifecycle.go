@@ -1,0 +1,81 @@
+package qdisc
+
+import "taprouter/packet"
+
+// Deactivate keeps scheduled runs away from the qdisc. Senders may still
+// hold it: the caller waits until each of them has seen another one.
+func (q *Qdisc) Deactivate() { q.state.Or(deactivated) }
+
+// Activate undoes Deactivate and schedules the qdisc, as what it kept has
+// nobody else to run it.
+func (q *Qdisc) Activate(c *CPU) {
+	q.state.And(^uint32(deactivated))
+	q.Schedule(c)
+}
+
+// Reset drops everything in the qdisc with this reason, taking the run bit.
+func (q *Qdisc) Reset(c *CPU, reason packet.Reason) {
+	q.Locked(c, func() {
+		var all packet.List
+		q.takeAll(c, &all)
+		q.state.And(^uint32(nonEmpty))
+		q.drop(c, &all, reason)
+	})
+}
+
+// takeAll takes every packet in the order in which it would have left. Run
+// bit holder only.
+func (q *Qdisc) takeAll(c *CPU, all *packet.List) {
+	var s sum
+	all.Append(&q.requeued)
+	all.Append(&q.badTxq)
+	for p := q.d.Dequeue(); p != nil; p = q.d.Dequeue() {
+		all.Push(p)
+	}
+	for p := all.Front(); p != nil; p = p.Next {
+		s.add(p)
+	}
+	q.shards[c.ID].queued(&s, -1)
+	q.mem.Add(-int64(s.mem))
+}
+
+// MoveTo moves the backlog, in the order in which it would have left, into
+// the qdiscs that to names for each packet. What they refuse is dropped as
+// graft. Nobody may send through either side meanwhile.
+func (q *Qdisc) MoveTo(c *CPU, to func(*packet.Packet) *Qdisc) {
+	q.Locked(c, func() {
+		var all, run packet.List
+		q.takeAll(c, &all)
+		q.state.And(^uint32(nonEmpty))
+		for p := all.Pop(); p != nil; {
+			target, next := to(p), all.Pop()
+			run.Push(p)
+			if next == nil || to(next) != target {
+				target.enqueue(c, &run, packet.DropGraft)
+			}
+			p = next
+		}
+	})
+}
+
+// Resize changes the length of a discipline that has one, in packets. What
+// does not fit any more is dropped as purge. Nobody may send meanwhile.
+func (q *Qdisc) Resize(c *CPU, txqueuelen int) {
+	d, ok := q.d.(interface {
+		Resize(txqueuelen int, surplus *packet.List)
+	})
+	if !ok {
+		return
+	}
+	q.Locked(c, func() {
+		var surplus packet.List
+		d.Resize(txqueuelen, &surplus)
+		var s sum
+		for p := surplus.Front(); p != nil; p = p.Next {
+			s.add(p)
+		}
+		q.shards[c.ID].queued(&s, -1)
+		q.mem.Add(-int64(s.mem))
+		q.drop(c, &surplus, packet.DropPurge)
+	})
+}

@@ -1,0 +1,168 @@
+// Package qdisc (data path) implements queueing disciplines and the kernel's
+// protocol for running them without a lock: any worker enqueues, one at a
+// time drains, and nothing is left behind.
+//
+// run.go is the protocol, ring.go what producers share, pfifo_fast.go a
+// discipline, qdisc.go the types that callers see.
+package qdisc
+
+import (
+	"sync/atomic"
+
+	"taprouter/internal/step"
+	"taprouter/packet"
+)
+
+// A CPU is one worker's side of its qdiscs: what it has scheduled and what
+// was refused. It is not safe for concurrent use.
+type CPU struct {
+	ID    int         // below the number of cpus given to New
+	Now   int64       // the batch clock in ns
+	Drops packet.List // packets with a reason; the worker counts and frees them
+
+	output     *Qdisc // FIFO of scheduled qdiscs (softnet_data.output_queue)
+	outputTail *Qdisc
+}
+
+// A Txq is what a qdisc sees of a tx queue (struct netdev_queue).
+type Txq interface {
+	// Stopped reports whether the stack or the driver stopped the queue.
+	Stopped() bool
+	// Avail is how many bytes the queue's DQL lets go; 0 without DQL.
+	Avail() int
+	// Send takes packets from the front of l, in order, and ends them. What
+	// stays in l was refused for now. Only the run bit holder calls it.
+	Send(c *CPU, l *packet.List)
+}
+
+// A Discipline decides in which order packets leave. Enqueue is called by any
+// worker at any time, the rest by the run bit holder only.
+type Discipline interface {
+	Kind() string
+	CanBypass() bool
+	// Enqueue takes what it accepts from l, which is not empty, and adds it to
+	// s; what stays in l was refused.
+	Enqueue(l *packet.List, s *sum)
+	Dequeue() *packet.Packet
+	Peek() *packet.Packet
+}
+
+// A Qdisc is a discipline with the run protocol around it, for one tx queue
+// or, as the root of a whole port, for several.
+type Qdisc struct {
+	d      Discipline
+	txqs   []Txq // by packet.TxQ; one only: every packet's
+	bypass bool
+	limit  int64 // bytes of pool memory that may be held, 0 = any
+	shards []shard
+
+	_     [cacheLine]byte
+	state step.Uint32 // sched, deactivated, missed, draining
+	_     [cacheLine]byte
+	lock  step.Uint32 // the run bit: 1 while somebody drains
+	_     [cacheLine]byte
+	mem   atomic.Int64 // bytes of pool memory held
+	_     [cacheLine]byte
+
+	// Guarded by the run bit.
+	requeued packet.List // refused by the device; leaves before anything else (gso_skb)
+	badTxq   packet.List // taken out while another queue was being served (skb_bad_txq)
+
+	next *Qdisc // link of CPU.output, of the CPU that set sched
+}
+
+// New puts the run protocol around d. cpus is the number of CPU ids.
+func New(d Discipline, txqs []Txq, cpus int) *Qdisc {
+	return &Qdisc{d: d, txqs: txqs, bypass: d.CanBypass(), shards: make([]shard, cpus)}
+}
+
+// Discipline gives what New got, for show and for changes in a pause.
+func (q *Qdisc) Discipline() Discipline { return q.d }
+
+// SetMemoryLimit bounds the pool memory that the qdisc may hold, in bytes.
+func (q *Qdisc) SetMemoryLimit(n int) { q.limit = int64(n) }
+
+// SetBypass turns the bypass of an empty qdisc off or on again, before
+// traffic; benchmarks compare the two.
+func (q *Qdisc) SetBypass(on bool) { q.bypass = on && q.d.CanBypass() }
+
+// Stats are a qdisc's counters as tc shows them. Packets are wire packets
+// and bytes qdisc bytes; Qlen counts packet objects.
+type Stats struct {
+	Bytes, Packets    uint64
+	Drops, Overlimits uint64
+	Requeues          uint64
+	Qlen, Backlog     uint64
+	QueuedSegs        uint64 // wire packets in the qdisc
+}
+
+// Add adds the counters of another qdisc.
+func (s *Stats) Add(o Stats) {
+	s.Bytes += o.Bytes
+	s.Packets += o.Packets
+	s.Drops += o.Drops
+	s.Overlimits += o.Overlimits
+	s.Requeues += o.Requeues
+	s.Qlen += o.Qlen
+	s.Backlog += o.Backlog
+	s.QueuedSegs += o.QueuedSegs
+}
+
+// A shard is one CPU's part of the counters, written by that CPU only. Its
+// qlen may be negative, as packets are enqueued on one CPU and dequeued on
+// another: only sums mean something.
+type shard struct {
+	bytes, packets, drops, requeues atomic.Uint64
+	qlen, backlog, segs             atomic.Int64
+	_                               [cacheLine - 7*8]byte
+}
+
+func bump(v *atomic.Uint64, n int) { v.Store(v.Load() + uint64(n)) } // one writer
+func shift(v *atomic.Int64, n int) { v.Store(v.Load() + int64(n)) }
+
+// queued counts packets that came in (or, with sign -1, went out).
+func (s *shard) queued(x *sum, sign int) {
+	shift(&s.qlen, sign*x.n)
+	shift(&s.backlog, sign*x.bytes)
+	shift(&s.segs, sign*x.segs)
+}
+
+// sent counts packets on their way to the device.
+func (s *shard) sent(x *sum) {
+	bump(&s.bytes, x.bytes)
+	bump(&s.packets, x.segs)
+}
+
+// Stats adds up the shards. A dequeue may be counted before its enqueue, so
+// that a sum can be below zero for a moment; it is given as zero.
+func (q *Qdisc) Stats() Stats {
+	var st Stats
+	var qlen, backlog, segs int64
+	for i := range q.shards {
+		s := &q.shards[i]
+		st.Bytes += s.bytes.Load()
+		st.Packets += s.packets.Load()
+		st.Drops += s.drops.Load()
+		st.Requeues += s.requeues.Load()
+		qlen += s.qlen.Load()
+		backlog += s.backlog.Load()
+		segs += s.segs.Load()
+	}
+	st.Qlen, st.Backlog, st.QueuedSegs = uint64(max(qlen, 0)), uint64(max(backlog, 0)), uint64(max(segs, 0))
+	return st
+}
+
+// An MQ is the root of a port with a qdisc of its own for each tx queue. It
+// is never run itself: it is a place to look (net/sched/sch_mq.c).
+type MQ struct {
+	Children []*Qdisc // child i serves tx queue i and is class :i+1
+}
+
+// Stats adds up the children.
+func (m *MQ) Stats() Stats {
+	var st Stats
+	for _, q := range m.Children {
+		st.Add(q.Stats())
+	}
+	return st
+}

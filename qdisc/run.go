@@ -1,0 +1,359 @@
+package qdisc
+
+import (
+	"taprouter/internal/step"
+	"taprouter/packet"
+)
+
+// State bits (enum qdisc_state_t). missed and draining are set by anybody and
+// cleared only by the holder of the run bit, who looks again afterwards.
+const (
+	sched       = 1 << iota // in the output list of one CPU
+	deactivated             // being taken down: a scheduled run skips it
+	missed                  // somebody could not run it: run it again
+	draining                // packets may be left and the queue is stopped: its wake schedules
+	nonEmpty    = missed | draining
+)
+
+const (
+	// quota bounds a run in packets (net.core.dev_weight): then other work of
+	// the worker gets its turn.
+	quota = 64
+	// slowBulk is how many further packets a root qdisc takes out for the
+	// queue that it serves (try_bulk_dequeue_skb_slow).
+	slowBulk = 8
+)
+
+// Xmit queues every packet of l, all for one tx queue, and empties l. An
+// empty qdisc is passed by as far as the queue's DQL lets bytes go. What is
+// refused goes to c.Drops. __dev_xmit_skb.
+func (q *Qdisc) Xmit(c *CPU, l *packet.List) {
+	if q.bypass && q.empty() && q.begin() {
+		// Look again: since the first look somebody may have requeued a packet
+		// or missed the run bit, and nothing may overtake those.
+		if q.empty() {
+			q.xmitDirect(c, l)
+		} else {
+			q.enqueue(c, l, packet.DropQdisc)
+			q.run(c)
+		}
+		q.end(c)
+		return
+	}
+	q.enqueue(c, l, packet.DropQdisc)
+	if q.begin() {
+		q.run(c)
+		q.end(c)
+	}
+}
+
+// empty is a hint: nothing is known to wait.
+func (q *Qdisc) empty() bool { return q.state.Load()&nonEmpty == 0 }
+
+// begin tries to become the one who drains. If that fails, whoever drains
+// now will see missed and see to what was enqueued before. qdisc_run_begin.
+func (q *Qdisc) begin() bool {
+	if q.lock.CompareAndSwap(0, 1) {
+		return true
+	}
+	// O1, O2: a read-modify-write even if the bit is set: it orders the packet
+	// published before against the owner's clear and re-scan.
+	if q.state.Or(missed)&missed != 0 {
+		return false
+	}
+	// The owner may have let go between the first try and the bit.
+	return q.lock.CompareAndSwap(0, 1)
+}
+
+// end lets go of the run bit and only then looks for those who missed it.
+// qdisc_run_end.
+func (q *Qdisc) end(c *CPU) {
+	q.lock.Store(0) // O3: sequentially consistent, before the load
+	if q.state.Load()&missed != 0 {
+		q.Schedule(c)
+	}
+}
+
+// xmitDirect sends from the front of l without queueing; what DQL does not
+// let go is queued behind. Run bit holder, qdisc empty.
+func (q *Qdisc) xmitDirect(c *CPU, l *packet.List) {
+	t := q.txq(l.Front())
+	var batch packet.List
+	var s sum
+	for avail := t.Avail(); l.Len() > 0 && s.n < quota && (s.n == 0 || s.bytes < avail); {
+		p := l.Pop()
+		s.add(p)
+		batch.Push(p)
+	}
+	q.shards[c.ID].sent(&s)
+	ok := q.send(c, t, &batch)
+	if l.Len() > 0 {
+		q.enqueue(c, l, packet.DropQdisc)
+	} else if q.empty() {
+		return
+	}
+	if ok {
+		q.run(c)
+	}
+}
+
+// run drains the qdisc until it is empty, its queue stops or the quota is
+// used up. __qdisc_run.
+func (q *Qdisc) run(c *CPU) {
+	for left := quota; ; {
+		batch := q.dequeueBatch(c, left)
+		if batch.Len() == 0 {
+			return
+		}
+		left -= batch.Len()
+		if !q.send(c, q.txq(batch.Front()), &batch) {
+			return
+		}
+		if left <= 0 {
+			q.state.Or(missed) // end schedules it
+			return
+		}
+	}
+}
+
+// send gives a batch to its tx queue and keeps what that refuses. It reports
+// whether all of it went. sch_direct_xmit.
+func (q *Qdisc) send(c *CPU, t Txq, batch *packet.List) bool {
+	if t.Stopped() {
+		q.maybeClearMissed(t)
+	} else {
+		t.Send(c, batch)
+	}
+	if batch.Len() == 0 {
+		return true
+	}
+	q.requeue(c, batch)
+	return false
+}
+
+// requeue keeps refused packets in front of everything else.
+// dev_requeue_skb.
+func (q *Qdisc) requeue(c *CPU, l *packet.List) {
+	var s sum
+	for p := l.Front(); p != nil; p = p.Next {
+		s.add(p)
+	}
+	l.Append(&q.requeued) // l was taken from the front of it, or it is empty
+	q.requeued, *l = *l, packet.List{}
+	q.shards[c.ID].queued(&s, 1)
+	bump(&q.shards[c.ID].requeues, s.n)
+	q.mem.Add(int64(s.mem))
+	q.state.Or(missed) // no schedule: end sees to that
+}
+
+// maybeClearMissed is what a run does that finds its tx queue stopped: it
+// asks for no further run, as the wake will schedule one, but keeps in mind
+// that packets wait. qdisc_maybe_clear_missed.
+func (q *Qdisc) maybeClearMissed(t Txq) {
+	q.state.And(^uint32(missed))
+	// O5: after the clear, look whether the queue is still stopped. A wake in
+	// between found the run bit taken and its missed has just been cleared.
+	if t.Stopped() {
+		q.state.Or(draining)
+	} else {
+		q.state.Or(missed)
+	}
+}
+
+// dequeueBatch takes packets for one tx queue: a requeued one alone, or up to
+// budget from the discipline. An empty list ends the run. dequeue_skb.
+func (q *Qdisc) dequeueBatch(c *CPU, budget int) (batch packet.List) {
+	var s sum
+	from := &q.requeued
+	if from.Len() == 0 {
+		if len(q.txqs) == 1 && q.txqs[0].Stopped() {
+			q.maybeClearMissed(q.txqs[0])
+			return batch
+		}
+		from = &q.badTxq
+	}
+	if p := from.Front(); p != nil {
+		if t := q.txq(p); t.Stopped() {
+			q.maybeClearMissed(t)
+			return batch
+		}
+		from.Pop()
+		s.add(p)
+		batch.Push(p)
+		q.shards[c.ID].queued(&s, -1)
+		q.mem.Add(-int64(s.mem))
+		if from == &q.badTxq {
+			q.shards[c.ID].sent(&s)
+		}
+		return batch
+	}
+	p := q.dequeue()
+	if p == nil {
+		return batch
+	}
+	s.add(p)
+	batch.Push(p)
+	if len(q.txqs) == 1 {
+		q.bulkFast(&batch, &s, budget)
+	} else {
+		q.bulkSlow(&batch, &s)
+	}
+	q.shards[c.ID].queued(&s, -1)
+	q.shards[c.ID].sent(&s)
+	q.mem.Add(-int64(s.mem))
+	return batch
+}
+
+// bulkFast takes further packets for as long as DQL lets bytes go; the last
+// may go over.
+func (q *Qdisc) bulkFast(batch *packet.List, s *sum, budget int) {
+	for avail := q.txqs[0].Avail(); s.bytes < avail && s.n <= budget; {
+		p := q.dequeue()
+		if p == nil {
+			return
+		}
+		s.add(p)
+		batch.Push(p)
+	}
+}
+
+// bulkSlow takes a few further packets of the same tx queue. The first of
+// another queue waits in badTxq, still counted as queued, and ends the batch.
+func (q *Qdisc) bulkSlow(batch *packet.List, s *sum) {
+	txq := batch.Front().TxQ
+	for range slowBulk {
+		p := q.dequeue()
+		if p == nil {
+			return
+		}
+		if p.TxQ != txq {
+			q.badTxq.Push(p)
+			return
+		}
+		s.add(p)
+		batch.Push(p)
+	}
+}
+
+// dequeue takes a packet from the discipline. Only when that is empty are
+// missed and draining cleared, and then it is looked at once more: a
+// producer that saw missed set has left its packet to us. pfifo_fast_dequeue.
+func (q *Qdisc) dequeue() *packet.Packet {
+	if p := q.d.Dequeue(); p != nil || q.empty() {
+		return p
+	}
+	q.state.And(^uint32(nonEmpty)) // O4: before the second look
+	return q.d.Dequeue()
+}
+
+// txq is the tx queue that p leaves by.
+func (q *Qdisc) txq(p *packet.Packet) Txq {
+	if len(q.txqs) == 1 {
+		return q.txqs[0]
+	}
+	return q.txqs[p.TxQ]
+}
+
+// enqueue gives l to the discipline; what does not fit goes to c.Drops.
+func (q *Qdisc) enqueue(c *CPU, l *packet.List, reason packet.Reason) {
+	if q.limit > 0 {
+		q.holdMemory(c, l)
+		if l.Len() == 0 {
+			return
+		}
+	}
+	var s, want sum
+	for p := l.Front(); p != nil; p = p.Next {
+		want.mem += memory(p)
+	}
+	if q.limit == 0 {
+		q.mem.Add(int64(want.mem))
+	}
+	q.d.Enqueue(l, &s)
+	if s.n > 0 {
+		q.shards[c.ID].queued(&s, 1)
+	}
+	if l.Len() > 0 {
+		q.mem.Add(int64(s.mem - want.mem))
+		q.drop(c, l, reason)
+	}
+}
+
+// holdMemory takes room for l; packets from the end of l that would hold
+// more of the pool than the qdisc may are dropped.
+func (q *Qdisc) holdMemory(c *CPU, l *packet.List) {
+	want := 0
+	for p := l.Front(); p != nil; p = p.Next {
+		want += memory(p)
+	}
+	over := q.mem.Add(int64(want)) - q.limit
+	if over <= 0 {
+		return
+	}
+	var keep, refused packet.List
+	room, kept := int64(want)-over, 0
+	for p := l.Pop(); p != nil; p = l.Pop() {
+		if m := memory(p); refused.Len() == 0 && int64(kept+m) <= room {
+			kept += m
+			keep.Push(p)
+		} else {
+			refused.Push(p)
+		}
+	}
+	q.mem.Add(int64(kept - want))
+	*l = keep
+	q.drop(c, &refused, packet.DropNoBuffer)
+}
+
+func (q *Qdisc) drop(c *CPU, l *packet.List, reason packet.Reason) {
+	n := 0
+	for p := l.Pop(); p != nil; p = l.Pop() {
+		n += int(p.Segs - p.SegNext)
+		p.Drop = reason
+		c.Drops.Push(p)
+	}
+	bump(&q.shards[c.ID].drops, n)
+}
+
+// Schedule puts the qdisc on c's list of those to be run, unless it is on a
+// list already. The wake of a tx queue ends here. __netif_schedule.
+func (q *Qdisc) Schedule(c *CPU) {
+	if q.state.Or(sched)&sched != 0 {
+		return
+	}
+	q.next = nil
+	if c.output == nil {
+		c.output = q
+	} else {
+		c.outputTail.next = q
+	}
+	c.outputTail = q
+}
+
+// Pending reports whether TxAction has something to do.
+func (c *CPU) Pending() bool { return c.output != nil }
+
+// TxAction runs the qdiscs that were scheduled on c until now; those that are
+// scheduled meanwhile wait for the next call. net_tx_action.
+func (c *CPU) TxAction() {
+	q := c.output
+	c.output, c.outputTail = nil, nil
+	for q != nil {
+		next := q.next // O7: read before sched is cleared, then it may be linked again
+		if q.state.And(^uint32(sched))&deactivated == 0 && q.begin() {
+			q.run(c)
+			q.end(c)
+		}
+		q = next
+	}
+}
+
+// Locked runs f as the run bit holder, waiting for the bit: only where
+// producers cannot hold it for long.
+func (q *Qdisc) Locked(c *CPU, f func()) {
+	for !q.lock.CompareAndSwap(0, 1) {
+		step.Pause()
+	}
+	f()
+	q.end(c)
+}
