@@ -26,15 +26,12 @@ func (q *Qdisc) Reset(c *CPU, reason packet.Reason) {
 // takeAll takes every packet in the order in which it would have left. Run
 // bit holder only.
 func (q *Qdisc) takeAll(c *CPU, all *packet.List) {
-	var s sum
 	all.Append(&q.requeued)
 	all.Append(&q.badTxq)
 	for p := q.d.Dequeue(); p != nil; p = q.d.Dequeue() {
 		all.Push(p)
 	}
-	for p := all.Front(); p != nil; p = p.Next {
-		s.add(p)
-	}
+	s := sumOf(all)
 	q.shards[c.ID].queued(&s, -1)
 	q.mem.Add(-int64(s.mem))
 }
@@ -70,10 +67,7 @@ func (q *Qdisc) Resize(c *CPU, txqueuelen int) {
 	q.Locked(c, func() {
 		var surplus packet.List
 		d.Resize(txqueuelen, &surplus)
-		var s sum
-		for p := surplus.Front(); p != nil; p = p.Next {
-			s.add(p)
-		}
+		s := sumOf(&surplus)
 		q.shards[c.ID].queued(&s, -1)
 		q.mem.Add(-int64(s.mem))
 		q.drop(c, &surplus, packet.DropPurge)

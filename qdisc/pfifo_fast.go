@@ -32,11 +32,11 @@ func (d *PfifoFast) CanBypass() bool { return true }
 
 // Enqueue takes packets of l into their bands; what is left in l did not fit.
 // Any worker may call it.
-func (d *PfifoFast) Enqueue(l *packet.List, s *sum) {
+func (d *PfifoFast) Enqueue(l *packet.List) (s Sum) {
 	first := Priomap[l.Front().Priority&15]
 	if n := d.sameBand(l, first); n == l.Len() { // nearly always
-		d.rings[first].push(l, s)
-		return
+		d.rings[first].push(l, &s)
+		return s
 	}
 	var bands [Bands]packet.List
 	for p := l.Pop(); p != nil; p = l.Pop() {
@@ -44,10 +44,11 @@ func (d *PfifoFast) Enqueue(l *packet.List, s *sum) {
 	}
 	for b := range bands {
 		if bands[b].Len() > 0 {
-			d.rings[b].push(&bands[b], s)
+			d.rings[b].push(&bands[b], &s)
 		}
 		l.Append(&bands[b])
 	}
+	return s
 }
 
 func (d *PfifoFast) sameBand(l *packet.List, band uint8) int {
@@ -90,7 +91,7 @@ func (d *PfifoFast) Resize(txqueuelen int, surplus *packet.List) {
 		d.rings[i].head.Store(0)
 		d.rings[i].tail.Store(0)
 		if all.Len() > 0 {
-			d.rings[i].push(&all, &sum{})
+			d.rings[i].push(&all, &Sum{})
 		}
 		surplus.Append(&all)
 	}

@@ -40,9 +40,9 @@ type Txq interface {
 type Discipline interface {
 	Kind() string
 	CanBypass() bool
-	// Enqueue takes what it accepts from l, which is not empty, and adds it to
-	// s; what stays in l was refused.
-	Enqueue(l *packet.List, s *sum)
+	// Enqueue takes what it accepts from l, which is not empty, and says what
+	// that was; what stays in l was refused.
+	Enqueue(l *packet.List) Sum
 	Dequeue() *packet.Packet
 	Peek() *packet.Packet
 }
@@ -65,6 +65,7 @@ type Qdisc struct {
 	_     [cacheLine]byte
 
 	// Guarded by the run bit.
+	batch    packet.List // taken out and on the way to a tx queue
 	requeued packet.List // refused by the device; leaves before anything else (gso_skb)
 	badTxq   packet.List // taken out while another queue was being served (skb_bad_txq)
 
@@ -121,14 +122,14 @@ func bump(v *atomic.Uint64, n int) { v.Store(v.Load() + uint64(n)) } // one writ
 func shift(v *atomic.Int64, n int) { v.Store(v.Load() + int64(n)) }
 
 // queued counts packets that came in (or, with sign -1, went out).
-func (s *shard) queued(x *sum, sign int) {
+func (s *shard) queued(x *Sum, sign int) {
 	shift(&s.qlen, sign*x.n)
 	shift(&s.backlog, sign*x.bytes)
 	shift(&s.segs, sign*x.segs)
 }
 
 // sent counts packets on their way to the device.
-func (s *shard) sent(x *sum) {
+func (s *shard) sent(x *Sum) {
 	bump(&s.bytes, x.bytes)
 	bump(&s.packets, x.segs)
 }

@@ -35,18 +35,26 @@ func (r *ring) init(limit int) {
 	r.limit = uint32(limit)
 }
 
-// A sum is what a number of packets add to the counters.
-type sum struct {
+// A Sum is what a number of packets add to the counters.
+type Sum struct {
 	n          int // packet objects
 	segs       int // wire packets still to be sent
 	bytes, mem int // qdisc bytes, and bytes of pool memory
 }
 
-func (s *sum) add(p *packet.Packet) {
+func (s *Sum) add(p *packet.Packet) {
 	s.n++
 	s.segs += int(p.Segs - p.SegNext)
 	s.bytes += int(p.WireLen)
 	s.mem += memory(p)
+}
+
+// sumOf adds up a list.
+func sumOf(l *packet.List) (s Sum) {
+	for p := l.Front(); p != nil; p = p.Next {
+		s.add(p)
+	}
+	return s
 }
 
 // memory is what p holds of the pool, in bytes.
@@ -59,7 +67,7 @@ func memory(p *packet.Packet) int {
 
 // push takes packets from the front of l for as long as there is room, and
 // adds them to s. What is left in l was refused.
-func (r *ring) push(l *packet.List, s *sum) {
+func (r *ring) push(l *packet.List, s *Sum) {
 	var h, n uint32
 	for {
 		h = r.head.Load()

@@ -78,15 +78,14 @@ func (q *Qdisc) end(c *CPU) {
 // let go is queued behind. Run bit holder, qdisc empty.
 func (q *Qdisc) xmitDirect(c *CPU, l *packet.List) {
 	t := q.txq(l.Front())
-	var batch packet.List
-	var s sum
+	var s Sum
 	for avail := t.Avail(); l.Len() > 0 && s.n < quota && (s.n == 0 || s.bytes < avail); {
 		p := l.Pop()
 		s.add(p)
-		batch.Push(p)
+		q.batch.Push(p)
 	}
 	q.shards[c.ID].sent(&s)
-	ok := q.send(c, t, &batch)
+	ok := q.send(c, t)
 	if l.Len() > 0 {
 		q.enqueue(c, l, packet.DropQdisc)
 	} else if q.empty() {
@@ -101,24 +100,21 @@ func (q *Qdisc) xmitDirect(c *CPU, l *packet.List) {
 // used up. __qdisc_run.
 func (q *Qdisc) run(c *CPU) {
 	for left := quota; ; {
-		batch := q.dequeueBatch(c, left)
-		if batch.Len() == 0 {
+		n := q.dequeueBatch(c, left)
+		if n == 0 || !q.send(c, q.txq(q.batch.Front())) {
 			return
 		}
-		left -= batch.Len()
-		if !q.send(c, q.txq(batch.Front()), &batch) {
-			return
-		}
-		if left <= 0 {
+		if left -= n; left <= 0 {
 			q.state.Or(missed) // end schedules it
 			return
 		}
 	}
 }
 
-// send gives a batch to its tx queue and keeps what that refuses. It reports
+// send gives the batch to its tx queue and keeps what that refuses. It reports
 // whether all of it went. sch_direct_xmit.
-func (q *Qdisc) send(c *CPU, t Txq, batch *packet.List) bool {
+func (q *Qdisc) send(c *CPU, t Txq) bool {
+	batch := &q.batch
 	if t.Stopped() {
 		q.maybeClearMissed(t)
 	} else {
@@ -127,19 +123,16 @@ func (q *Qdisc) send(c *CPU, t Txq, batch *packet.List) bool {
 	if batch.Len() == 0 {
 		return true
 	}
-	q.requeue(c, batch)
+	q.requeue(c)
 	return false
 }
 
-// requeue keeps refused packets in front of everything else.
+// requeue keeps what is left of the batch in front of everything else.
 // dev_requeue_skb.
-func (q *Qdisc) requeue(c *CPU, l *packet.List) {
-	var s sum
-	for p := l.Front(); p != nil; p = p.Next {
-		s.add(p)
-	}
-	l.Append(&q.requeued) // l was taken from the front of it, or it is empty
-	q.requeued, *l = *l, packet.List{}
+func (q *Qdisc) requeue(c *CPU) {
+	s := sumOf(&q.batch)
+	q.batch.Append(&q.requeued) // the batch was the front of it, or it is empty
+	q.requeued, q.batch = q.batch, packet.List{}
 	q.shards[c.ID].queued(&s, 1)
 	bump(&q.shards[c.ID].requeues, s.n)
 	q.mem.Add(int64(s.mem))
@@ -160,67 +153,66 @@ func (q *Qdisc) maybeClearMissed(t Txq) {
 	}
 }
 
-// dequeueBatch takes packets for one tx queue: a requeued one alone, or up to
-// budget from the discipline. An empty list ends the run. dequeue_skb.
-func (q *Qdisc) dequeueBatch(c *CPU, budget int) (batch packet.List) {
-	var s sum
+// dequeueBatch fills the batch with packets for one tx queue: a requeued one
+// alone, or up to budget from the discipline. It gives their number; 0 ends
+// the run. dequeue_skb.
+func (q *Qdisc) dequeueBatch(c *CPU, budget int) int {
+	var s Sum
 	from := &q.requeued
 	if from.Len() == 0 {
 		if len(q.txqs) == 1 && q.txqs[0].Stopped() {
 			q.maybeClearMissed(q.txqs[0])
-			return batch
+			return 0
 		}
 		from = &q.badTxq
 	}
+	fresh := from == &q.badTxq // not yet counted as sent
 	if p := from.Front(); p != nil {
 		if t := q.txq(p); t.Stopped() {
 			q.maybeClearMissed(t)
-			return batch
+			return 0
 		}
-		from.Pop()
-		s.add(p)
-		batch.Push(p)
-		q.shards[c.ID].queued(&s, -1)
-		q.mem.Add(-int64(s.mem))
-		if from == &q.badTxq {
-			q.shards[c.ID].sent(&s)
+		q.take(from.Pop(), &s)
+	} else if p := q.dequeue(); p != nil {
+		q.take(p, &s)
+		if len(q.txqs) == 1 {
+			q.bulkFast(&s, budget)
+		} else {
+			q.bulkSlow(&s)
 		}
-		return batch
-	}
-	p := q.dequeue()
-	if p == nil {
-		return batch
-	}
-	s.add(p)
-	batch.Push(p)
-	if len(q.txqs) == 1 {
-		q.bulkFast(&batch, &s, budget)
 	} else {
-		q.bulkSlow(&batch, &s)
+		return 0
 	}
 	q.shards[c.ID].queued(&s, -1)
-	q.shards[c.ID].sent(&s)
+	if fresh {
+		q.shards[c.ID].sent(&s)
+	}
 	q.mem.Add(-int64(s.mem))
-	return batch
+	return s.n
+}
+
+// take adds p to the batch.
+func (q *Qdisc) take(p *packet.Packet, s *Sum) {
+	s.add(p)
+	q.batch.Push(p)
 }
 
 // bulkFast takes further packets for as long as DQL lets bytes go; the last
 // may go over.
-func (q *Qdisc) bulkFast(batch *packet.List, s *sum, budget int) {
+func (q *Qdisc) bulkFast(s *Sum, budget int) {
 	for avail := q.txqs[0].Avail(); s.bytes < avail && s.n <= budget; {
 		p := q.dequeue()
 		if p == nil {
 			return
 		}
-		s.add(p)
-		batch.Push(p)
+		q.take(p, s)
 	}
 }
 
 // bulkSlow takes a few further packets of the same tx queue. The first of
 // another queue waits in badTxq, still counted as queued, and ends the batch.
-func (q *Qdisc) bulkSlow(batch *packet.List, s *sum) {
-	txq := batch.Front().TxQ
+func (q *Qdisc) bulkSlow(s *Sum) {
+	txq := q.batch.Front().TxQ
 	for range slowBulk {
 		p := q.dequeue()
 		if p == nil {
@@ -230,8 +222,7 @@ func (q *Qdisc) bulkSlow(batch *packet.List, s *sum) {
 			q.badTxq.Push(p)
 			return
 		}
-		s.add(p)
-		batch.Push(p)
+		q.take(p, s)
 	}
 }
 
@@ -262,14 +253,11 @@ func (q *Qdisc) enqueue(c *CPU, l *packet.List, reason packet.Reason) {
 			return
 		}
 	}
-	var s, want sum
-	for p := l.Front(); p != nil; p = p.Next {
-		want.mem += memory(p)
-	}
+	want := sumOf(l)
 	if q.limit == 0 {
 		q.mem.Add(int64(want.mem))
 	}
-	q.d.Enqueue(l, &s)
+	s := q.d.Enqueue(l)
 	if s.n > 0 {
 		q.shards[c.ID].queued(&s, 1)
 	}
