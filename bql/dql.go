@@ -1,218 +1,210 @@
-// Package bql (data path) implements byte queue limits: the arithmetic of the
-// kernel's dynamic queue limits (lib/dynamic_queue_limits.c), which finds the
-// smallest number of bytes in flight that keeps a device busy.
+// Package bql (data path) implements dynamic queue limits, the kernel's
+// algorithm behind byte queue limits: how many bytes may a device hold so
+// that it never runs dry and never holds much more. Arithmetic only: who
+// stops and wakes a tx queue is the caller's affair.
+//
+//	sender:    Queued(n); if Avail() < 0 { stop; if Avail() >= 0 { start } }
+//	completer: Completed(n); if Avail() >= 0 { wake if stopped }
 package bql
 
 import (
 	"fmt"
 	"sync/atomic"
-	"time"
 )
 
-// All counters are 32 bits and wrap; differences are taken as signed.
 const (
-	// MaxObject is the largest number of bytes that one Queued may add.
-	// DQL_MAX_OBJECT = UINT_MAX / 16.
+	// MaxObject is the largest number of bytes of one Queued call
+	// (DQL_MAX_OBJECT): a sixteenth of the counters' range.
 	MaxObject = (1<<32 - 1) / 16
-	// MaxLimit is the largest limit. DQL_MAX_LIMIT = UINT_MAX / 2 - MaxObject.
+	// MaxLimit is the largest limit (DQL_MAX_LIMIT). Limit and one object
+	// stay below half the counters' range, so that signed differences of
+	// the wrapping counters keep their sign.
 	MaxLimit = (1<<32-1)/2 - MaxObject
-	// HoldTime is how long slack is watched before the limit shrinks, in ns.
-	HoldTime = int64(time.Second)
+	// HoldTimeMs is the default time over which slack is observed before
+	// the limit shrinks, in milliseconds.
+	HoldTimeMs = 1000
 
-	noSlack = 1<<32 - 1
+	noSlack = 1<<32 - 1 // lowestSlack of an empty window
 )
 
-// A DQL limits the bytes in flight of one tx queue. Queued and Avail belong
-// to the sending side, Completed to the completing side; each side is
-// serialised by its caller and the two may run at the same time. Settings
-// and Stats may be used by anybody. Init comes first.
+// Strict makes a completion of more than is in flight panic. It is for tests
+// and must be set before the first packet; without it the completion is cut
+// to what is in flight and counted in Stats.Errors.
+var Strict bool
+
+// A DQL holds the limit of one tx queue. Calls of Queued are serialised by
+// the caller, and so are calls of Completed; the two may run at the same time.
+// Avail, Stats and the setters may be called by anybody at any time. Reset
+// excludes everything but them. Init comes first; a DQL must not be copied.
+//
+// Bytes are counted modulo 2^32; every comparison is of a difference.
 type DQL struct {
-	// Written by the sending side.
+	_ [64]byte
+
+	// Written by the sender; adjLimit by the completer, for the sender.
 	numQueued  atomic.Uint32 // bytes ever queued
-	lastObjCnt atomic.Uint32 // bytes of the last Queued
+	lastObj    atomic.Uint32 // bytes of the last Queued
+	adjLimit   atomic.Uint32 // limit + numCompleted
 	enqueueOps atomic.Uint32 // packets ever queued
-	history    stallHistory
-	_          [64]byte
+	history    history
 
-	// Written by the completing side, read by the sending side.
-	adjLimit atomic.Uint32 // limit + numCompleted
-	_        [64]byte
+	_ [64]byte
 
-	// Written by the completing side.
+	// Written by the completer; lastReap by SetStallThrs too.
+	numCompleted  atomic.Uint32 // bytes ever completed
 	limit         atomic.Uint32
-	numCompleted  atomic.Uint32
 	completedOps  atomic.Uint32 // packets ever completed
 	stallCnt      atomic.Uint32
-	stallMax      atomic.Int64  // ns
-	excess        atomic.Uint64 // completions of more than was in flight
-	prevOvlimit   uint32
-	prevNumQueued uint32
-	prevLastObj   uint32
-	lowestSlack   uint32
-	slackStart    int64 // ns
-	lastReap      int64 // ns
-	_             [64]byte
+	stallMax      atomic.Int64 // jiffies
+	lastReap      atomic.Int64 // jiffy of the last completion
+	prevOvlimit   uint32       // how far in flight was over the limit, at the previous completion
+	prevNumQueued uint32       // numQueued at the previous completion
+	prevLastObj   uint32       // lastObj at the previous completion
+	lowestSlack   uint32       // of the window that began at slackStart
+	slackStart    int64        // ns
+	windowed      bool         // slackStart is set
 
-	// Settings.
-	minLimit, maxLimit atomic.Uint32
-	holdTime           atomic.Int64 // ns
-	stallThrs          atomic.Int64 // ns, 0 = off
+	_ [64]byte
+
+	// Configuration, written by control; errors by whoever meets one.
+	limitMin, limitMax atomic.Uint32
+	holdTimeMs         atomic.Uint32
+	stallThrs          atomic.Uint32 // jiffies, 0 = off
+	errors             atomic.Uint32 // calls that were cut or ignored
+	start              uint32
 }
 
-// Init sets the starting limit and the largest one, in bytes.
+// Init gives d its defaults: the limit begins at start bytes, never exceeds
+// limitMax and has no minimum. The kernel's are Init(0, MaxLimit). A limitMax
+// above MaxLimit is cut to it.
 func (d *DQL) Init(start, limitMax uint32) {
-	d.minLimit.Store(0)
-	d.maxLimit.Store(min(limitMax, MaxLimit))
-	d.holdTime.Store(HoldTime)
-	d.limit.Store(min(start, d.maxLimit.Load()))
-	d.adjLimit.Store(d.limit.Load())
-	d.lowestSlack = noSlack
+	d.start = start
+	d.limitMin.Store(0)
+	d.limitMax.Store(min(limitMax, MaxLimit))
+	d.holdTimeMs.Store(HoldTimeMs)
+	d.Reset(0)
+	d.windowed = false // the clock is not known yet
 }
 
-// Queued says that a batch of pkts packets and this many bytes goes to the
-// device. More than MaxObject bytes are not counted.
+// Reset forgets what is in flight, and what was learned, after the queue was
+// emptied other than by completions. Neither a sender nor a completer may run.
+// The packet counters do not go back: completed catches up with enqueued, so
+// that positions taken from them earlier count as passed.
+func (d *DQL) Reset(now int64) {
+	limit := d.clamp(d.start)
+	d.numQueued.Store(0)
+	d.lastObj.Store(0)
+	d.adjLimit.Store(limit)
+	d.history.clear()
+
+	d.numCompleted.Store(0)
+	d.limit.Store(limit)
+	d.completedOps.Store(d.enqueueOps.Load())
+	d.lastReap.Store(jiffy(now))
+	d.prevOvlimit, d.prevNumQueued, d.prevLastObj = 0, 0, 0
+	d.lowestSlack, d.slackStart, d.windowed = noSlack, now, true
+}
+
+// Queued counts bytes, in pkts packets, that are given to the device. Call
+// it before the device can complete them. More than MaxObject bytes are not
+// counted at all.
 func (d *DQL) Queued(bytes, pkts uint32, now int64) {
 	if bytes > MaxObject {
+		d.errors.Add(1)
 		return
 	}
-	d.lastObjCnt.Store(bytes)
+	d.lastObj.Store(bytes)
 	d.enqueueOps.Store(d.enqueueOps.Load() + pkts)
-	d.numQueued.Store(d.numQueued.Load() + bytes)
+	d.numQueued.Store(d.numQueued.Load() + bytes) // D1: precedes the load in Avail
 	if d.stallThrs.Load() != 0 {
-		d.history.mark(now)
+		d.history.mark(jiffy(now))
 	}
 }
 
-// Avail is how many bytes may go; negative if too many are in flight.
-func (d *DQL) Avail() int { return int(int32(d.adjLimit.Load() - d.numQueued.Load())) }
+// Avail is the number of bytes that may still be queued; below zero the queue
+// is over its limit and has to stop.
+func (d *DQL) Avail() int {
+	return int(int32(d.adjLimit.Load() - d.numQueued.Load()))
+}
 
-// pos is a-b, or 0 if that is negative.
+// Completed takes back bytes, in pkts packets, that the device is done with,
+// and adjusts the limit: it grows when the device ran dry although there was
+// more to send, and shrinks to what was needed when the device was busy
+// throughout. now is a monotonic clock in ns.
+func (d *DQL) Completed(bytes, pkts uint32, now int64) {
+	queued := d.numQueued.Load()
+	done := d.numCompleted.Load()
+	bytes, pkts = d.check(bytes, pkts, queued-done)
+	if !d.windowed {
+		d.slackStart, d.windowed = now, true
+	}
+
+	comp := done + bytes
+	limit := d.limit.Load()
+	over := pos(queued-done, limit)
+	inProgress := queued - comp
+	prevInProgress := d.prevNumQueued - done
+	allPrev := int32(comp-d.prevNumQueued) >= 0
+
+	next := limit
+	switch {
+	case over != 0 && inProgress == 0, d.prevOvlimit != 0 && allPrev:
+		// Starved: what was held back, or came since, is missing.
+		next += pos(comp, d.prevNumQueued) + d.prevOvlimit
+		d.slackStart, d.lowestSlack = now, noSlack
+	case inProgress != 0 && prevInProgress != 0 && !allPrev:
+		next = d.shrink(limit, bytes, now)
+	}
+	if next = d.clamp(next); next != limit {
+		d.limit.Store(next)
+		over = 0
+	}
+	d.prevOvlimit, d.prevNumQueued, d.prevLastObj = over, queued, d.lastObj.Load()
+	d.completedOps.Store(d.completedOps.Load() + pkts)
+	d.numCompleted.Store(comp)
+	d.adjLimit.Store(next + comp) // D3: precedes the caller's look at "stopped"
+	d.checkStall(jiffy(now))
+}
+
+// shrink notes by how much the limit exceeds what a device needs that was busy
+// since the last completion; once a hold time it takes the lowest such slack
+// off the limit.
+func (d *DQL) shrink(limit, bytes uint32, now int64) uint32 {
+	// Two intervals' worth is enough; and the part of the last object that
+	// fitted under the limit was of no use.
+	slack := pos(limit+d.prevOvlimit, 2*bytes)
+	if d.prevOvlimit != 0 {
+		slack = max(slack, pos(d.prevLastObj, d.prevOvlimit))
+	}
+	d.lowestSlack = min(d.lowestSlack, slack)
+	if now-d.slackStart > int64(d.holdTimeMs.Load())*1e6 {
+		limit = pos(limit, d.lowestSlack)
+		d.slackStart, d.lowestSlack = now, noSlack
+	}
+	return limit
+}
+
+// check cuts a completion to what is in flight.
+func (d *DQL) check(bytes, pkts, inflight uint32) (uint32, uint32) {
+	ops := d.enqueueOps.Load() - d.completedOps.Load()
+	if bytes <= inflight && pkts <= ops {
+		return bytes, pkts
+	}
+	if Strict {
+		panic(fmt.Sprintf("bql: completed %d bytes in %d packets, in flight are %d in %d", bytes, pkts, inflight, ops))
+	}
+	d.errors.Add(1)
+	return min(bytes, inflight), min(pkts, ops)
+}
+
+func (d *DQL) clamp(limit uint32) uint32 {
+	return min(max(limit, d.limitMin.Load()), d.limitMax.Load())
+}
+
+// pos is a-b, or 0 if b is ahead of a.
 func pos(a, b uint32) uint32 {
 	if int32(a-b) > 0 {
 		return a - b
 	}
 	return 0
-}
-
-func afterEq(a, b uint32) bool { return int32(a-b) >= 0 }
-
-// Completed says that the device is done with pkts packets and this many
-// bytes, and finds the limit anew. dql_completed.
-func (d *DQL) Completed(bytes, pkts uint32, now int64) {
-	queued, done := d.numQueued.Load(), d.numCompleted.Load()
-	if over := pos(bytes, queued-done); over != 0 { // the kernel stops with BUG here
-		d.excess.Add(1)
-		bytes -= over
-	}
-	d.completedOps.Store(d.completedOps.Load() + pkts)
-	var (
-		comp     = done + bytes
-		limit    = d.limit.Load()
-		over     = pos(queued-done, limit) // how far over the limit this interval was
-		inprog   = queued - comp
-		prevprog = d.prevNumQueued - done
-		allPrev  = afterEq(comp, d.prevNumQueued) // what the last completion left is done
-	)
-	switch {
-	case over != 0 && inprog == 0, d.prevOvlimit != 0 && allPrev:
-		// The queue ran dry while the limit held packets back: grow by what
-		// was completed since the last look, and by what the limit held.
-		limit += pos(comp, d.prevNumQueued) + d.prevOvlimit
-		d.slackStart, d.lowestSlack = now, noSlack
-	case inprog != 0 && prevprog != 0 && !allPrev:
-		// Busy all the time: what was never used of the limit is slack.
-		d.lowestSlack = min(d.lowestSlack, d.slack(limit, bytes))
-		if now-d.slackStart > d.holdTime.Load() {
-			limit = pos(limit, d.lowestSlack)
-			d.slackStart, d.lowestSlack = now, noSlack
-		}
-	}
-	limit = min(max(limit, d.minLimit.Load()), d.maxLimit.Load())
-	if limit != d.limit.Load() {
-		d.limit.Store(limit)
-		over = 0
-	}
-	d.prevOvlimit, d.prevLastObj, d.prevNumQueued = over, d.lastObjCnt.Load(), queued
-	d.numCompleted.Store(comp)
-	d.adjLimit.Store(limit + comp) // D3: before the caller looks at the stop bit
-	d.checkStall(now)
-}
-
-// slack is what the limit did not need in this interval: twice what was
-// completed is enough, and of the last object only the part over the limit.
-func (d *DQL) slack(limit, bytes uint32) uint32 {
-	s := pos(limit+d.prevOvlimit, 2*bytes)
-	if d.prevOvlimit != 0 {
-		s = max(s, pos(d.prevLastObj, d.prevOvlimit))
-	}
-	return s
-}
-
-// Reset forgets everything in flight, while neither side runs. Unlike the
-// kernel's, it derives adj_limit anew, so that Avail is right at once. The
-// packet counters are brought level, so that nobody waits for packets that
-// will never complete.
-func (d *DQL) Reset(now int64) {
-	d.numQueued.Store(0)
-	d.lastObjCnt.Store(0)
-	d.numCompleted.Store(0)
-	d.completedOps.Store(d.enqueueOps.Load())
-	d.limit.Store(d.minLimit.Load())
-	d.adjLimit.Store(d.limit.Load())
-	d.prevOvlimit, d.prevNumQueued, d.prevLastObj = 0, 0, 0
-	d.lowestSlack, d.slackStart, d.lastReap = noSlack, now, now
-	d.history.clear()
-}
-
-// EnqueueOps and CompletedOps are the counters of packets given to the
-// device and finished by it, for flow tables in dql mode.
-func (d *DQL) EnqueueOps() *atomic.Uint32   { return &d.enqueueOps }
-func (d *DQL) CompletedOps() *atomic.Uint32 { return &d.completedOps }
-
-// Stats are the values of /sys/class/net/DEV/queues/tx-N/byte_queue_limits.
-type Stats struct {
-	Limit, LimitMin, LimitMax uint32 // bytes
-	HoldTime                  time.Duration
-	Inflight                  uint32 // bytes
-	InflightPkts              uint32
-	EnqueueOps, CompletedOps  uint32
-	StallThrs, StallMax       time.Duration
-	StallCnt                  uint32
-	Excess                    uint64 // completions of more than was in flight: a fault of the driver
-}
-
-// Stats gives the values now; the two sides may be moving.
-func (d *DQL) Stats() Stats {
-	enq, done := d.enqueueOps.Load(), d.completedOps.Load()
-	return Stats{
-		Limit: d.limit.Load(), LimitMin: d.minLimit.Load(), LimitMax: d.maxLimit.Load(),
-		HoldTime: time.Duration(d.holdTime.Load()),
-		Inflight: d.numQueued.Load() - d.numCompleted.Load(), InflightPkts: enq - done, EnqueueOps: enq, CompletedOps: done,
-		StallThrs: time.Duration(d.stallThrs.Load()), StallMax: time.Duration(d.stallMax.Load()), StallCnt: d.stallCnt.Load(),
-		Excess: d.excess.Load(),
-	}
-}
-
-// SetLimitMin and SetLimitMax bound the limit, in bytes; they take effect at
-// the next completion.
-func (d *DQL) SetLimitMin(n uint32) error { return setLimit(&d.minLimit, "limit_min", n) }
-
-// SetLimitMax is described at SetLimitMin.
-func (d *DQL) SetLimitMax(n uint32) error { return setLimit(&d.maxLimit, "limit_max", n) }
-
-func setLimit(v *atomic.Uint32, name string, n uint32) error {
-	if n > MaxLimit {
-		return fmt.Errorf("bql: %s %d: at most %d bytes", name, n, uint32(MaxLimit))
-	}
-	v.Store(n)
-	return nil
-}
-
-// SetHoldTime sets how long slack is watched before the limit shrinks.
-func (d *DQL) SetHoldTime(t time.Duration) error {
-	if t < 0 {
-		return fmt.Errorf("bql: hold_time %v is negative", t)
-	}
-	d.holdTime.Store(int64(t))
-	return nil
 }

@@ -1,97 +1,90 @@
 package bql
 
-import (
-	"fmt"
-	"sync/atomic"
-	"time"
-)
+import "sync/atomic"
 
-// The stall detector remembers for 256 ticks in which of them something was
-// queued. When a completion comes late it looks whether anything was queued
-// so long ago (dql_queue_stall, dql_check_stall).
+// JiffyNsec is the unit of the stall detector, in ns: the kernel's jiffy at
+// HZ=250.
+const JiffyNsec = 4_000_000
+
 const (
-	tick      = 4 * time.Millisecond // a jiffy at HZ=250
-	histWords = 4
-	// Thresholds in ticks: below 4 a pause of the scheduler counts as a
-	// stall, above 128 half the history would not cover it.
-	minThrs = 4
-	maxThrs = histWords * 64 / 2
+	jiffyMs = JiffyNsec / 1_000_000
+
+	historyWords = 4 // DQL_HIST_LEN
+	historyBits  = historyWords * 64
+
+	// The range of a stall threshold in jiffies, 0 apart. A longer one would
+	// not fit the history, of which one half is looked at.
+	stallThrsMin = 4
+	stallThrsMax = historyBits / 2
 )
 
-// A stallHistory is a ring of words with one bit a tick. The sending side
-// marks, the completing side reads.
-type stallHistory struct {
-	head atomic.Int64 // number of the newest word: tick / 64
-	word [histWords]atomic.Uint64
+func jiffy(now int64) int64 { return now / JiffyNsec }
+
+// A history is a ring of one bit a jiffy: something was queued in it. The
+// sender writes, the completer reads. head is the newest word's number since
+// the beginning of time; the ring holds it and the three before it.
+type history struct {
+	head  atomic.Int64
+	words [historyWords]atomic.Uint64
 }
 
-func (h *stallHistory) mark(now int64) {
-	t := now / int64(tick)
-	word := t / 64
-	if head := h.head.Load(); word > head {
-		for w := max(head+1, word-histWords+1); w <= word; w++ {
-			h.word[w%histWords].Store(0)
+func (h *history) clear() {
+	for i := range h.words {
+		h.words[i].Store(0)
+	}
+}
+
+// mark sets the bit of jiffy t. The words that t skips are cleared before
+// head says that they are new (release, pairs with the load in find).
+func (h *history) mark(t int64) {
+	word, head := t/64, h.head.Load()
+	if word <= head-historyWords {
+		return // a sender whose clock is long past
+	}
+	if word > head {
+		for i := max(head, word-historyWords) + 1; i <= word; i++ {
+			h.words[i%historyWords].Store(0)
 		}
 		h.head.Store(word)
 	}
-	w := &h.word[word%histWords]
-	w.Store(w.Load() | 1<<(t%64))
-}
-
-func (h *stallHistory) clear() {
-	for i := range h.word {
-		h.word[i].Store(0)
+	w := &h.words[word%historyWords]
+	if old, bit := w.Load(), uint64(1)<<(t%64); old&bit == 0 {
+		w.Store(old | bit)
 	}
 }
 
-// first gives the first tick in [from, to] in which something was queued.
-func (h *stallHistory) first(from, to int64) (int64, bool) {
+// find gives the first jiffy from..to in which something was queued. It looks
+// again if words were reused meanwhile.
+func (h *history) find(from, to int64) (int64, bool) {
 	for {
 		head := h.head.Load()
-		lo, hi := max(from, (head-histWords+1)*64), min(to, head*64+63)
-		for t := lo; t <= hi; t++ {
-			if h.word[t/64%histWords].Load()&(1<<(t%64)) != 0 {
-				if h.head.Load() != head {
-					break // words were cleared under us: look again
-				}
-				return t, true
-			}
+		t := max(from, (head-historyWords+1)*64, 0)
+		end := min(to, head*64+63)
+		for t <= end && h.words[t/64%historyWords].Load()>>(t%64)&1 == 0 {
+			t++
 		}
 		if h.head.Load() == head {
-			return 0, false
+			return t, t <= end
 		}
 	}
 }
 
-// checkStall looks at each completion for a stall that ends with it: one of
-// the threshold's length is found for certain, one of half of it perhaps.
+// checkStall runs at each completion. After a pause of at least the threshold
+// a stall is counted if something was already waiting half a threshold ago: a
+// stall of the threshold is always found, one of half of it sometimes.
 func (d *DQL) checkStall(now int64) {
-	thrs := d.stallThrs.Load()
+	thrs := int64(d.stallThrs.Load())
 	if thrs == 0 {
 		return
 	}
-	t, last := now/int64(tick), d.lastReap/int64(tick)
-	d.lastReap = now
-	if n := thrs / int64(tick); t >= last+n {
-		if at, ok := d.history.first(last+1, t-n/2); ok {
+	last := d.lastReap.Load()
+	if now >= last+thrs {
+		if t, ok := d.history.find(last+1, now-thrs/2); ok {
 			d.stallCnt.Store(d.stallCnt.Load() + 1)
-			d.stallMax.Store(max(d.stallMax.Load(), (t-at)*int64(tick)))
+			if now-t > d.stallMax.Load() {
+				d.stallMax.Store(now - t)
+			}
 		}
 	}
+	d.lastReap.Store(now)
 }
-
-// SetStallThrs turns the stall detector on, for stalls of this length and
-// more, or with 0 off. Neither side may be running.
-func (d *DQL) SetStallThrs(t time.Duration, now int64) error {
-	n := t / tick
-	if t != 0 && (n < minThrs || n > maxThrs) {
-		return fmt.Errorf("bql: stall_thrs %v: want 0 or %v to %v", t, minThrs*tick, maxThrs*tick)
-	}
-	d.lastReap = now
-	d.history.clear()
-	d.stallThrs.Store(int64(n * tick))
-	return nil
-}
-
-// ClearStallMax forgets the longest stall.
-func (d *DQL) ClearStallMax() { d.stallMax.Store(0) }
