@@ -1,0 +1,132 @@
+package offload
+
+import (
+	"encoding/binary"
+
+	"gvisor.dev/gvisor/pkg/tcpip/checksum"
+
+	"taprouter/packet"
+)
+
+const (
+	protoTCP = 6
+	protoUDP = 17
+
+	tcpFIN = 0x01
+	tcpPSH = 0x08
+	tcpCWR = 0x80
+)
+
+// MaxHeaders is the largest header that Segment writes, in bytes.
+const MaxHeaders = 256
+
+// A Segmenter cuts one superpacket after the other. No packet is made: each
+// segment is a header of its own and a range of the superpacket's payload.
+// It is not safe for concurrent use.
+type Segmenter struct {
+	p       *packet.Packet
+	hdr     int // bytes of headers, Ethernet to L4
+	l3, l4  int
+	size    int // payload bytes of a segment
+	payload int // payload bytes in all
+	ipID    uint16
+	seq     uint32
+}
+
+// Init takes on p, which classify found to be a TCP or UDP superpacket. p
+// stays the caller's and must not change until the last Segment. The result
+// is DropOffload if the headers do not allow it, else 0.
+func (s *Segmenter) Init(p *packet.Packet) packet.Reason {
+	b := p.Bytes()
+	*s = Segmenter{p: p, hdr: int(p.Vnet.HdrLen), l3: int(p.L3), l4: int(p.L4), size: int(p.Vnet.GSOSize)}
+	s.payload = p.Len() - s.hdr
+	l4len := 8
+	if p.Proto == protoTCP {
+		l4len = 20
+	}
+	if s.size == 0 || s.payload <= 0 || s.hdr > min(len(b), MaxHeaders) || s.l4 < s.l3+20 || s.hdr < s.l4+l4len ||
+		p.Flags&(packet.IPv4|packet.IPv6) == 0 || p.Proto != protoTCP && p.Proto != protoUDP {
+		return packet.DropOffload
+	}
+	if p.Flags&packet.IPv4 != 0 {
+		s.ipID = binary.BigEndian.Uint16(b[s.l3+4:])
+	}
+	if p.Proto == protoTCP {
+		s.seq = binary.BigEndian.Uint32(b[s.l4+4:])
+	}
+	return 0
+}
+
+// Segment writes the complete headers of segment i, from 0, into hdr, which
+// is at least MaxHeaders long. It gives their length and the range of the
+// frame, [from, from+n), that goes behind them.
+func (s *Segmenter) Segment(i int, hdr []byte) (length, from, n int) {
+	off := i * s.size
+	n = min(s.size, s.payload-off)
+	h := hdr[:copy(hdr, s.p.Bytes()[:s.hdr])]
+	ip, l4 := h[s.l3:], h[s.l4:]
+	l4len := s.hdr - s.l4 + n
+	var sum uint16 // of the pseudo header
+	if s.p.Flags&packet.IPv4 != 0 {
+		binary.BigEndian.PutUint16(ip[2:], uint16(s.hdr-s.l3+n))
+		binary.BigEndian.PutUint16(ip[4:], s.ipID+uint16(i)) // increments, as Linux does
+		ip[10], ip[11] = 0, 0
+		ihl := int(ip[0]&15) * 4
+		binary.BigEndian.PutUint16(ip[10:], ^checksum.Checksum(ip[:ihl], 0))
+		sum = checksum.Checksum(ip[12:20], 0)
+	} else {
+		binary.BigEndian.PutUint16(ip[4:], uint16(s.hdr-s.l3-40+n))
+		sum = checksum.Checksum(ip[8:40], 0)
+	}
+	sum = checksum.Combine(sum, checksum.Combine(uint16(s.p.Proto), uint16(l4len)))
+	field := 6
+	if s.p.Proto == protoTCP {
+		field = 16
+		s.tcp(l4, i, off, n)
+	} else {
+		binary.BigEndian.PutUint16(l4[4:], uint16(l4len))
+	}
+	l4[field], l4[field+1] = 0, 0
+	sum = checksum.Checksum(l4, sum)
+	sum = checksum.Combine(sum, at(s.sumPayload(s.hdr+off, n), len(l4)))
+	if sum = ^sum; sum == 0 && s.p.Proto == protoUDP {
+		sum = 0xffff
+	}
+	binary.BigEndian.PutUint16(l4[field:], sum)
+	return s.hdr, s.hdr + off, n
+}
+
+// tcp sets what differs between segments: sequence number, and the flags
+// that belong to the first or the last one only (tcp_gso_segment).
+func (s *Segmenter) tcp(h []byte, i, off, n int) {
+	binary.BigEndian.PutUint32(h[4:], s.seq+uint32(off))
+	if off+n < s.payload {
+		h[13] &^= tcpFIN | tcpPSH
+	}
+	if i > 0 {
+		h[13] &^= tcpCWR
+	}
+}
+
+func (s *Segmenter) sumPayload(from, n int) uint16 {
+	a, b := Payload(s.p, from, n)
+	sum := checksum.Checksum(a, 0)
+	if len(b) > 0 {
+		sum = checksum.Combine(sum, at(checksum.Checksum(b, 0), len(a)))
+	}
+	return sum
+}
+
+// Payload gives n bytes of p's frame from offset from, which must be in it,
+// as one or two pieces: head, then tail. They alias the packet's memory.
+func Payload(p *packet.Packet, from, n int) (a, b []byte) {
+	head, tail := p.Bytes(), p.TailBytes()
+	if from >= len(head) {
+		from -= len(head)
+		return tail[from : from+n], nil
+	}
+	if from+n <= len(head) {
+		return head[from : from+n], nil
+	}
+	return head[from:], tail[:from+n-len(head)]
+}
