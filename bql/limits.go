@@ -16,7 +16,7 @@ type Stats struct {
 	HoldTimeMs                uint32
 	Inflight                  uint32 // bytes
 	EnqueueOps, CompletedOps  uint32 // packets
-	StallThrsMs               uint32 // 0 = off
+	StallThrs                 uint32 // ms, 0 = off
 	StallCnt                  uint32
 	StallMax                  uint32 // jiffies, as the kernel prints it
 	Errors                    uint32 // calls that were cut or ignored: a bug of the caller
@@ -35,7 +35,7 @@ func (d *DQL) Stats() Stats {
 		Inflight:     d.numQueued.Load() - done,
 		EnqueueOps:   d.enqueueOps.Load(),
 		CompletedOps: ops,
-		StallThrsMs:  d.stallThrs.Load() * jiffyMs,
+		StallThrs:    d.stallThrs.Load() * jiffyMs,
 		StallCnt:     d.stallCnt.Load(),
 		StallMax:     uint32(d.stallMax.Load()),
 		Errors:       d.errors.Load(),
