@@ -174,6 +174,7 @@ func TestStall(t *testing.T) {
 		{"held for the threshold", 1, 26, 1, 25},
 		{"held for long", 1, 90, 1, 89},
 		{"less than half", 1, 12, 0, 0},
+		{"queued in the jiffy of the last completion", 0, 30, 0, 0},
 		{"less than half, after a pause", 1000, 1011, 0, 0},
 		{"more than half, after a pause", 1000, 1013, 1, 13},
 	} {
@@ -191,6 +192,25 @@ func TestStall(t *testing.T) {
 		if d.ClearStallMax(); d.Stats().StallMax != 0 {
 			t.Errorf("%s: stall_max is still there", tt.name)
 		}
+	}
+}
+
+// What was queued before the last completion, or before the detector was
+// turned on, is not a stall.
+func TestStallLooksBackNoFurther(t *testing.T) {
+	var d DQL
+	d.Init(0, MaxLimit)
+	_ = d.SetStallThrs(100, 0)
+	for now := int64(1); now < 200; now += 20 {
+		d.Queued(1000, 1, now*JiffyNsec)
+		d.Completed(1000, 1, (now+9)*JiffyNsec)
+	}
+	d.Queued(1000, 1, 201*JiffyNsec)
+	_ = d.SetStallThrs(0, 0)
+	_ = d.SetStallThrs(100, 240*JiffyNsec)
+	d.Completed(1000, 1, 250*JiffyNsec)
+	if got := d.Stats().StallCnt; got != 0 {
+		t.Errorf("%d stalls, want none", got)
 	}
 }
 

@@ -85,6 +85,26 @@ func TestVectorShrink(t *testing.T) {
 	}
 }
 
+// The hold time has to be over, not just reached.
+func TestHoldTimeIsExclusive(t *testing.T) {
+	for _, tt := range []struct {
+		at    int64
+		limit uint32
+	}{{1000 * ms, 10000}, {1000*ms + 1, 4000}} {
+		var d DQL
+		d.Init(0, MaxLimit)
+		d.Queued(10000, 1, 0)
+		d.Completed(10000, 1, 0)
+		for _, now := range []int64{10 * ms, 20 * ms, tt.at} {
+			d.Queued(10000, 1, now)
+			d.Completed(2000, 1, now)
+		}
+		if got := d.Stats().Limit; got != tt.limit {
+			t.Errorf("limit %d at %d ns, want %d", got, tt.at, tt.limit)
+		}
+	}
+}
+
 func TestVectorWrap(t *testing.T) {
 	const base = 1<<32 - 1500
 	var d DQL
