@@ -1,0 +1,173 @@
+// Package config (control plane) implements the configuration file: reading,
+// checking and filling in defaults. A file is taken as a whole or refused as a
+// whole, and a refusal names every fault with file, line and column and says
+// what would be right.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+)
+
+// A Config is a checked configuration with every default filled in. Nothing
+// in it is shared with anything else; treat it as immutable.
+type Config struct {
+	Workers  int   // 1..MaxWorkers
+	Pool     int64 // bytes of packet memory
+	Ports    []Port
+	Bridges  []Bridge
+	Routes   []Route
+	Warnings []string // "file:line:col: …": accepted, but hardly meant so
+}
+
+// Limits and defaults that others need to know.
+const (
+	MaxWorkers        = 256
+	MaxQueues         = 256 // MAX_TAP_QUEUES
+	MinMTU            = 68  // RFC 791
+	MaxMTU            = 65521
+	DefaultMTU        = 1500
+	DefaultTxQueueLen = 1000
+	DefaultFlowTable  = 4096
+	DefaultPool       = 128 << 20
+	DefaultAgeingTime = 300 * time.Second
+	DefaultFDBMax     = 4096
+)
+
+// Kinds of ports, flow table modes, qdiscs and routes, as the file spells them.
+const (
+	TAP = "tap"
+	TUN = "tun"
+
+	Inflight = "inflight"
+	DQL      = "dql"
+
+	MQ        = "mq"
+	PfifoFast = "pfifo_fast"
+
+	Unicast     = "unicast"
+	Blackhole   = "blackhole"
+	Unreachable = "unreachable"
+)
+
+// A Port is one TUN or TAP device.
+type Port struct {
+	Name       string // of the netdev
+	Type       string // TAP or TUN
+	Queues     int
+	NetNS      string // the netdev goes there; empty: it stays where we are
+	Create     bool   // make NetNS if it is missing
+	Persist    bool   // the netdev outlives us
+	MTU        int
+	TxQueueLen int // packets of one band of one queue's ring
+	MAC        MAC // our own on the port; zero for a TUN
+	Addresses  []netip.Prefix
+	Host       Host
+	VnetHdr    bool
+	Accept     Accept
+	SndBuf     int // bytes of TUNSETSNDBUF, 0 = unlimited
+	NAPI       bool
+	Qdisc      Qdisc
+	XPS        XPS
+
+	Bridge string // the bridge that lists this port, if any
+}
+
+// A Host is the kernel's side of a port.
+type Host struct {
+	Addresses []netip.Prefix
+	Routes    []HostRoute
+	MAC       MAC    // zero: the kernel makes one up
+	Bridge    string // kernel bridge to join
+	Up        bool
+}
+
+// A HostRoute is a route of the kernel through the port's netdev. Without Via
+// the destination is on the link.
+type HostRoute struct {
+	To  netip.Prefix
+	Via netip.Addr
+}
+
+// Accept says which offloads the reader behind a port takes from us.
+type Accept struct{ Csum, TSO, USO bool }
+
+// A Qdisc is the root qdisc of a port. Child is the kind of each of mq's
+// children and empty without mq.
+type Qdisc struct{ Kind, Child string }
+
+// XPS says how a port's tx queues are chosen.
+type XPS struct {
+	FlowTableCnt int     // buckets, 0 = no flow table
+	Mode         string  // Inflight or DQL
+	Map          [][]int // workers that prefer each queue; nil: worker i prefers queue i mod n
+}
+
+// A Bridge is one of ours, not the kernel's.
+type Bridge struct {
+	Name       string
+	Ports      []string
+	AgeingTime time.Duration
+	FDBMax     int // entries
+	MAC        MAC // the router's own on the bridge
+	MTU        int // of the router's own packets
+	Addresses  []netip.Prefix
+}
+
+// A Route is a static route of the router.
+type Route struct {
+	To   netip.Prefix
+	Via  netip.Addr // invalid: Dev's link, or nothing for a Blackhole or Unreachable
+	Dev  string     // port or bridge; filled in from Via where it can be told
+	Type string     // Unicast, Blackhole or Unreachable
+}
+
+// A MAC is an Ethernet address. The zero MAC stands for none.
+type MAC [6]byte
+
+// String writes m with colons.
+func (m MAC) String() string { return net.HardwareAddr(m[:]).String() }
+
+// IsZero reports whether m stands for none.
+func (m MAC) IsZero() bool { return m == MAC{} }
+
+// maxFile is how large a file may be, in bytes: a guard against a wrong path.
+const maxFile = 4 << 20
+
+// Load reads and checks the file at path.
+func Load(path string) (*Config, error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if st.Size() > maxFile {
+		return nil, fmt.Errorf("%s: %d bytes is too large for a configuration", path, st.Size())
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(path, data)
+}
+
+// Parse checks the configuration in data; name stands for it in messages.
+// The error joins one *Error for each fault, in the order of the file.
+func Parse(name string, data []byte) (*Config, error) {
+	d := newDecoder(name)
+	c := &Config{}
+	if d.parse(data, document(c)) {
+		d.fill(c)
+		d.check(c)
+	}
+	if len(d.errs) > 0 {
+		return nil, errors.Join(sorted(d.errs)...)
+	}
+	for _, w := range sorted(d.warns) {
+		c.Warnings = append(c.Warnings, w.Error())
+	}
+	return c, nil
+}
