@@ -72,11 +72,11 @@ func (t *FDB) find(mac uint64) (*fdbSlot, uint64) {
 	for i, n := t.hash(mac), 0; n < len(t.slots); i, n = i+1, n+1 {
 		s := &t.slots[i&t.mask]
 		w := s.word.Load()
-		if w>>16 == mac {
-			return s, w
-		}
 		if w == 0 {
 			return nil, 0
+		}
+		if w>>16 == mac {
+			return s, w
 		}
 	}
 	return nil, 0
