@@ -1,0 +1,290 @@
+// Package dataplane (data path) composes the stages into a router: workers
+// read batches, classify and forward them, choose a tx queue, and push them
+// through its qdisc, DQL and device. Only this package knows their order.
+//
+// Worker.poll is the picture of the data path. worker.go and txqueue.go are
+// the hot files; the others are called by the control plane.
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"taprouter/classify"
+	"taprouter/forward"
+	"taprouter/packet"
+	"taprouter/qdisc"
+	"taprouter/tun"
+)
+
+// Config sizes a Dataplane.
+type Config struct {
+	Workers  int
+	Memory   packet.Memory
+	Classify classify.Options
+	Ports    []PortConfig
+}
+
+// A Dataplane is the router below the control plane. Its exported methods
+// may be called by any goroutine; those that change something are serialised.
+type Dataplane struct {
+	pool    *packet.Pool
+	workers []*Worker
+	control *Worker // has no thread: what the control plane does while the workers are quiet
+	ports   []*Port
+
+	snapshot atomic.Pointer[forward.Snapshot]
+	stopping atomic.Bool
+
+	mu      sync.Mutex // serialises changes
+	paused  atomic.Pointer[pause]
+	started bool // guarded by mu
+	wg      sync.WaitGroup
+
+	punts    chan Punt
+	resolves chan forward.Resolve
+	events   chan Event
+	ctl      sync.Mutex // guards ctlCache, the packets of Serve and Inject
+	ctlCache *packet.Cache
+	lost     atomic.Uint64 // neighbour requests and events that found their channel full
+}
+
+// An Event is something that happened to a port and that the control plane
+// has to deal with.
+type Event struct {
+	Port int
+	Err  error // tun.ErrGone: the device was deleted
+}
+
+// Lengths of the channels to the control plane. They never block a worker:
+// what does not fit is dropped and counted.
+const (
+	puntLen    = 512
+	resolveLen = 512
+	eventLen   = 256
+)
+
+// New makes a Dataplane with its ports; Start sets it going.
+func New(cfg Config) (*Dataplane, error) {
+	if cfg.Workers < 1 {
+		return nil, errors.New("dataplane: at least one worker is needed")
+	}
+	pool, err := packet.NewPool(cfg.Memory)
+	if err != nil {
+		return nil, err
+	}
+	dp := &Dataplane{
+		pool:     pool,
+		punts:    make(chan Punt, puntLen),
+		resolves: make(chan forward.Resolve, resolveLen),
+		events:   make(chan Event, eventLen),
+	}
+	dp.ctlCache = pool.NewCache()
+	dp.snapshot.Store(&forward.Snapshot{})
+	seed := classify.NewSeed()
+	for i := range cfg.Workers + 1 {
+		w, err := newWorker(dp, i, len(cfg.Ports), seed, cfg.Classify)
+		if err != nil {
+			dp.free()
+			return nil, err
+		}
+		if i < cfg.Workers {
+			dp.workers = append(dp.workers, w)
+		} else {
+			dp.control = w
+		}
+	}
+	txqs := 0
+	for i := range cfg.Ports {
+		txqs += len(cfg.Ports[i].Queues)
+	}
+	// Queued packets together take half of the pool at most, so that reading
+	// never ends because one port does not send.
+	share := cfg.Memory.Bytes() / 2 / max(txqs, 1)
+	for i := range cfg.Ports {
+		p, err := newPort(dp, i, cfg.Ports[i], share)
+		if err != nil {
+			dp.free()
+			return nil, err
+		}
+		dp.ports = append(dp.ports, p)
+	}
+	return dp, nil
+}
+
+// Start starts the workers. Publish comes first: until then every packet
+// is dropped.
+func (dp *Dataplane) Start() error {
+	dp.mu.Lock()
+	defer dp.mu.Unlock()
+	for _, p := range dp.ports {
+		for _, rx := range p.rx {
+			if err := rx.worker.watch(rx); err != nil {
+				return err
+			}
+		}
+	}
+	dp.started = true
+	for _, w := range dp.workers {
+		dp.wg.Go(w.run)
+	}
+	return nil
+}
+
+// Publish makes s the forwarding state. Workers use it from their next batch
+// and send first what waited for it.
+func (dp *Dataplane) Publish(s *forward.Snapshot) {
+	dp.snapshot.Store(s)
+	for _, w := range dp.workers {
+		w.poller.Wake()
+	}
+}
+
+// Snapshot gives the forwarding state in force.
+func (dp *Dataplane) Snapshot() *forward.Snapshot { return dp.snapshot.Load() }
+
+// Ports gives the ports by index.
+func (dp *Dataplane) Ports() []*Port { return dp.ports }
+
+// Workers is the number of workers.
+func (dp *Dataplane) Workers() int { return len(dp.workers) }
+
+// Events delivers what happened to ports.
+func (dp *Dataplane) Events() <-chan Event { return dp.events }
+
+// A pause is a time in which no worker touches anything shared.
+type pause struct{ over chan struct{} }
+
+// quiesce runs f while every worker is between two batches. f may touch what
+// otherwise belongs to the workers. It lasts as long as the slowest worker's
+// batch, so nothing is lost but time; rings keep what arrives meanwhile.
+func (dp *Dataplane) quiesce(f func() error) error {
+	dp.mu.Lock()
+	defer dp.mu.Unlock()
+	if !dp.started {
+		return f()
+	}
+	p := &pause{over: make(chan struct{})}
+	dp.paused.Store(p)
+	for _, w := range dp.workers {
+		for w.epoch.Load()&1 != 0 {
+			runtime.Gosched()
+		}
+	}
+	dp.control.now = nanotime()
+	err := f()
+	dp.control.cpu.TxAction()
+	dp.control.finish()
+	dp.paused.Store(nil)
+	close(p.over)
+	return err
+}
+
+// Stop ends the workers, sends what the queues still hold, as far as the
+// devices take it, and drops the rest as shutdown. The devices stay open.
+func (dp *Dataplane) Stop() {
+	dp.mu.Lock()
+	defer dp.mu.Unlock()
+	dp.stopping.Store(true)
+	for _, w := range dp.workers {
+		w.poller.Wake()
+	}
+	dp.wg.Wait() // producers first, then drain: nobody can add any more
+	dp.started = false
+	c := dp.control
+	for _, w := range dp.workers {
+		w.serveInbox()
+		w.fwd.Purge(&w.out, packet.DropShutdown)
+		w.transmit()
+		w.cpu.TxAction()
+	}
+	for _, p := range dp.ports {
+		for _, t := range p.tx {
+			t.qdisc.Load().Schedule(&c.cpu)
+		}
+	}
+	for c.cpu.Pending() {
+		c.cpu.TxAction()
+	}
+	for _, p := range dp.ports {
+		for _, t := range p.tx {
+			t.qdisc.Load().Reset(&c.cpu, packet.DropShutdown)
+		}
+	}
+	for _, w := range append(dp.workers, c) {
+		w.finish()
+		w.reader.Close()
+	}
+	dp.drainChannels()
+}
+
+// drainChannels frees what the control plane did not fetch any more.
+func (dp *Dataplane) drainChannels() {
+	for {
+		select {
+		case p := <-dp.punts:
+			dp.control.cache.Put(p.p)
+		case <-dp.resolves:
+		case <-dp.events:
+		default:
+			return
+		}
+	}
+}
+
+// InUse counts the buffers that are not free; after Stop it is zero unless
+// something leaked.
+func (dp *Dataplane) InUse() (heads, tails int) { return dp.pool.InUse() }
+
+// Close frees everything that New made. Stop comes first.
+func (dp *Dataplane) Close() { dp.free() }
+
+func (dp *Dataplane) free() {
+	for _, w := range dp.workers {
+		w.poller.Close()
+	}
+	if dp.control != nil {
+		dp.control.poller.Close()
+	}
+	dp.pool.Close()
+}
+
+// port gives the port with this name.
+func (dp *Dataplane) port(name string) (*Port, error) {
+	for _, p := range dp.ports {
+		if p.Name == name {
+			return p, nil
+		}
+	}
+	return nil, fmt.Errorf("there is no port %q", name)
+}
+
+// worker gives the worker with this id, the control plane's included.
+func (dp *Dataplane) worker(id int) *Worker {
+	if id < len(dp.workers) {
+		return dp.workers[id]
+	}
+	return dp.control
+}
+
+// home is the worker that owns tx queue q's wake-ups.
+func (dp *Dataplane) home(q int) *Worker { return dp.workers[q%len(dp.workers)] }
+
+// newCPU gives worker i's side of the qdiscs; one id more than there are
+// workers, for the control plane.
+func newCPU(i int) qdisc.CPU { return qdisc.CPU{ID: i} }
+
+// post hands an event to the control plane.
+func (dp *Dataplane) post(e Event) {
+	select {
+	case dp.events <- e:
+	default:
+		dp.lost.Add(1)
+	}
+}
+
+// gone reports that the port's device was deleted.
+func (dp *Dataplane) gone(port int) { dp.post(Event{Port: port, Err: tun.ErrGone}) }

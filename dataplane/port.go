@@ -1,0 +1,165 @@
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"taprouter/packet"
+	"taprouter/qdisc"
+	"taprouter/tun"
+	"taprouter/xpsflow"
+)
+
+// Accept says which offloads the reader behind a port takes from us. What it
+// does not take is done in software at egress.
+type Accept uint8
+
+const (
+	AcceptCsum Accept = 1 << iota // partial checksums
+	AcceptTSO                     // TCP superpackets
+	AcceptUSO                     // UDP superpackets
+)
+
+// AcceptAll is what the kernel behind a vnet header takes.
+const AcceptAll = AcceptCsum | AcceptTSO | AcceptUSO
+
+// PortConfig says what a port is made of.
+type PortConfig struct {
+	Name        string
+	Queues      []*tun.Queue // by kernel queue index; the caller opened and will close them
+	Accept      Accept
+	TxQueueLen  int    // packets of one band of one queue's ring
+	Qdisc       string // root: "mq" or a kind that serves all queues
+	Child       string // kind of mq's children
+	FlowTable   int    // flow table buckets, 0 = off
+	FlowMode    xpsflow.Mode
+	RxOffset    int // rx queue q is read by worker (q+RxOffset) mod workers
+	BQLLimitMax int // bytes, 0 = the default
+}
+
+// A Port is a device seen by the data path.
+type Port struct {
+	Name   string
+	Index  int
+	dp     *Dataplane
+	accept Accept
+	rx     []*rxQueue
+	tx     []*TxQueue
+	steer  *xpsflow.Steer
+	share  int // bytes of pool memory that one of its qdiscs may hold
+
+	root       rootQdisc // guarded by dp.mu; its parts are read atomically
+	txQueueLen int       // guarded by dp.mu
+	down       atomic.Bool
+}
+
+// An rxQueue is a queue as its one reading worker sees it.
+type rxQueue struct {
+	q              *tun.Queue
+	port           uint16
+	worker         *Worker
+	ready          bool // in worker.ready; the worker's own
+	_              [64]byte
+	packets, bytes atomic.Uint64 // written by the worker only
+}
+
+// count adds what was read, in wire packets, once a batch.
+func (rx *rxQueue) count(pkts []*packet.Packet) {
+	var n, bytes uint64
+	for _, p := range pkts {
+		n += uint64(p.Segs)
+		bytes += uint64(p.Len())
+	}
+	rx.packets.Store(rx.packets.Load() + n)
+	rx.bytes.Store(rx.bytes.Load() + bytes)
+}
+
+func newPort(dp *Dataplane, index int, cfg PortConfig, share int) (*Port, error) {
+	if len(cfg.Queues) < 1 || cfg.TxQueueLen < 1 {
+		return nil, fmt.Errorf("dataplane: port %s: %d queues of length %d", cfg.Name, len(cfg.Queues), cfg.TxQueueLen)
+	}
+	p := &Port{Name: cfg.Name, Index: index, dp: dp, accept: cfg.Accept, share: share, txQueueLen: cfg.TxQueueLen}
+	p.steer = xpsflow.New(len(dp.workers)+1, len(cfg.Queues))
+	for i, q := range cfg.Queues {
+		reader := dp.workers[(i+cfg.RxOffset)%len(dp.workers)]
+		p.rx = append(p.rx, &rxQueue{q: q, port: uint16(index), worker: reader})
+		t := newTxQueue(p, i, q, cfg.BQLLimitMax)
+		p.tx = append(p.tx, t)
+		p.steer.SetCounters(i, t.dql.EnqueueOps(), t.dql.CompletedOps())
+	}
+	if len(cfg.Queues) > 1 {
+		if err := p.steer.SetTable(cfg.FlowTable, cfg.FlowMode); err != nil {
+			return nil, fmt.Errorf("dataplane: port %s: %w", cfg.Name, err)
+		}
+	}
+	root, err := p.newRoot(cfg.Qdisc, cfg.Child)
+	if err != nil {
+		return nil, fmt.Errorf("dataplane: port %s: %w", cfg.Name, err)
+	}
+	p.install(root)
+	return p, nil
+}
+
+// A rootQdisc is what sits at a port's root: mq with a child for each tx
+// queue, or one qdisc that serves them all.
+type rootQdisc struct {
+	kind     string
+	mq       *qdisc.MQ      // nil unless kind is mq
+	children []*qdisc.Qdisc // by tx queue; all the same without mq
+}
+
+// ErrQdiscKind says that a qdisc kind is not known, or not there.
+var ErrQdiscKind = errors.New("unknown qdisc kind")
+
+func (p *Port) newDiscipline(kind string) (qdisc.Discipline, error) {
+	if kind != "pfifo_fast" {
+		return nil, fmt.Errorf("%w %q, known are: mq (root only), pfifo_fast", ErrQdiscKind, kind)
+	}
+	return qdisc.NewPfifoFast(p.txQueueLen), nil
+}
+
+func (p *Port) newQdisc(kind string, txqs ...*TxQueue) (*qdisc.Qdisc, error) {
+	d, err := p.newDiscipline(kind)
+	if err != nil {
+		return nil, err
+	}
+	qs := make([]qdisc.Txq, len(txqs))
+	for i, t := range txqs {
+		qs[i] = t
+	}
+	q := qdisc.New(d, qs, len(p.dp.workers)+1)
+	q.SetMemoryLimit(p.share * len(txqs))
+	return q, nil
+}
+
+func (p *Port) newRoot(kind, child string) (rootQdisc, error) {
+	r := rootQdisc{kind: kind}
+	if kind != "mq" {
+		q, err := p.newQdisc(kind, p.tx...)
+		if err != nil {
+			return r, err
+		}
+		for range p.tx {
+			r.children = append(r.children, q)
+		}
+		return r, nil
+	}
+	for _, t := range p.tx {
+		q, err := p.newQdisc(child, t)
+		if err != nil {
+			return r, err
+		}
+		r.children = append(r.children, q)
+	}
+	r.mq = &qdisc.MQ{Children: r.children}
+	return r, nil
+}
+
+// install publishes the qdiscs of r to the tx queues.
+func (p *Port) install(r rootQdisc) {
+	p.root = r
+	for i, t := range p.tx {
+		t.qdisc.Store(r.children[i])
+	}
+}

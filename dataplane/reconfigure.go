@@ -1,0 +1,149 @@
+package dataplane
+
+import (
+	"fmt"
+
+	"taprouter/packet"
+	"taprouter/qdisc"
+	"taprouter/xpsflow"
+)
+
+// SetWorkers changes which workers prefer tx queue q of a port
+// (`router xps set dev X queue N workers LIST`). It takes effect with the
+// next batch; the flow table keeps flows in order meanwhile.
+func (dp *Dataplane) SetWorkers(dev string, q int, workers []int) error {
+	p, err := dp.port(dev)
+	if err != nil {
+		return err
+	}
+	dp.mu.Lock()
+	defer dp.mu.Unlock()
+	m, err := p.steer.Map().With(q, workers)
+	if err != nil {
+		return err
+	}
+	p.steer.SetMap(m)
+	return nil
+}
+
+// SetFlowTable gives a port a flow table of at least n buckets, 0 for none,
+// in this mode. Packets in flight keep their order across the change.
+func (dp *Dataplane) SetFlowTable(dev string, n int, mode xpsflow.Mode) error {
+	p, err := dp.port(dev)
+	if err != nil {
+		return err
+	}
+	dp.mu.Lock()
+	defer dp.mu.Unlock()
+	return p.steer.SetTable(n, mode)
+}
+
+// SetTxQueueLen changes the length of a port's rings. What does not fit in a
+// shorter ring is dropped as purge.
+func (dp *Dataplane) SetTxQueueLen(dev string, n int) error {
+	p, err := dp.port(dev)
+	if err != nil {
+		return err
+	}
+	if n < 1 || n > 1<<20 {
+		return fmt.Errorf("txqueuelen %d: want 1 to %d packets", n, 1<<20)
+	}
+	return dp.quiesce(func() error {
+		p.txQueueLen = n
+		for i, q := range p.root.children {
+			if i > 0 && p.root.mq == nil {
+				break
+			}
+			q.Resize(&dp.control.cpu, n)
+		}
+		return nil
+	})
+}
+
+// ReplaceQdisc grafts a new qdisc: at the root (child < 0, for mq with
+// children of kind childKind) or in the place of mq's child number child. The
+// old backlog moves over in the order in which it would have been sent; what
+// the new qdisc refuses is dropped as graft. Other queues are not touched.
+func (dp *Dataplane) ReplaceQdisc(dev string, child int, kind, childKind string) error {
+	p, err := dp.port(dev)
+	if err != nil {
+		return err
+	}
+	return dp.quiesce(func() error {
+		if child < 0 {
+			return p.graftRoot(kind, childKind)
+		}
+		return p.graftChild(child, kind)
+	})
+}
+
+func (p *Port) graftRoot(kind, childKind string) error {
+	root, err := p.newRoot(kind, childKind)
+	if err != nil {
+		return err
+	}
+	c := &p.dp.control.cpu
+	old := p.root
+	p.install(root)
+	for i, q := range old.children {
+		if i > 0 && old.mq == nil {
+			break
+		}
+		p.move(c, q, i)
+	}
+	return nil
+}
+
+func (p *Port) graftChild(i int, kind string) error {
+	if p.root.mq == nil || i >= len(p.tx) {
+		return fmt.Errorf("%s has no class :%x", p.Name, i+1)
+	}
+	q, err := p.newQdisc(kind, p.tx[i])
+	if err != nil {
+		return err
+	}
+	old := p.root.children[i]
+	p.root.children[i] = q
+	p.tx[i].qdisc.Store(q)
+	p.move(&p.dp.control.cpu, old, i)
+	return nil
+}
+
+// move empties old into the qdiscs that now serve the packets' queues.
+func (p *Port) move(c *qdisc.CPU, old *qdisc.Qdisc, i int) {
+	old.Deactivate()
+	old.MoveTo(c, func(pkt *packet.Packet) *qdisc.Qdisc { return p.tx[pkt.TxQ].qdisc.Load() })
+	p.tx[i].qdisc.Load().Schedule(c)
+}
+
+// PortDown empties a port's queues after its link went down or its device
+// away: their packets are dropped with reason. Later packets are refused by
+// forwarding once the snapshot says that the port is down.
+func (dp *Dataplane) PortDown(port int, reason packet.Reason) {
+	p := dp.ports[port]
+	_ = dp.quiesce(func() error {
+		c := &dp.control.cpu
+		for _, t := range p.tx {
+			t.qdisc.Load().Reset(c, reason)
+			t.xoff.WakeDriver() // a dead device never says that it has room
+			t.dql.Reset(dp.control.now)
+		}
+		return nil
+	})
+}
+
+// DetachPort is PortDown for a device that is gone for good: no worker waits
+// for its queues any more, so that the caller may close them.
+func (dp *Dataplane) DetachPort(port int, reason packet.Reason) {
+	dp.PortDown(port, reason)
+	_ = dp.quiesce(func() error {
+		for _, rx := range dp.ports[port].rx {
+			rx.worker.poller.Unwatch(rx.q)
+			rx.worker.forget(rx)
+		}
+		return nil
+	})
+}
+
+// Steer gives the port's tx queue selection, for show.
+func (p *Port) Steer() *xpsflow.Steer { return p.steer }

@@ -1,0 +1,238 @@
+package dataplane
+
+import (
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"taprouter/bql"
+	"taprouter/offload"
+	"taprouter/packet"
+	"taprouter/qdisc"
+	"taprouter/tun"
+	"taprouter/xpsflow"
+)
+
+// A TxQueue is where qdisc, BQL and device meet: the kernel's struct
+// netdev_queue with the driver behind it. Stopped, Avail and Send belong to
+// the holder of its qdisc's run bit; Stopped may be read by anybody.
+//
+//	qdisc ─▶ Send ─▶ [ batch: DQL queued ─▶ write ─▶ DQL completed ] ─▶ pool
+//	           ▲ refused (EAGAIN): the rest stays, driver stop, EPOLLOUT wakes
+type TxQueue struct {
+	port  *Port
+	index int
+	q     *tun.Queue
+	home  *Worker // waits for EPOLLOUT
+	token uint32  // of that wait
+	qdisc atomic.Pointer[qdisc.Qdisc]
+	xoff  qdisc.Xoff
+	dql   bql.DQL
+
+	// The run bit holder's own.
+	batch packet.Batch
+	seg   offload.Segmenter
+	hdr   [256]byte // headers of the segment being written
+
+	// Written by the run bit holder, read by anybody.
+	_                  [64]byte
+	packets, bytes     atomic.Uint64 // wire packets, frame bytes
+	driverStops        atomic.Uint64
+	segmented, csummed atomic.Uint64 // segments cut, checksums completed in software
+}
+
+// DQL starts at one superpacket and may let 512 KiB be taken at a time.
+const (
+	bqlStart = 64 << 10
+	bqlMax   = 512 << 10
+)
+
+func newTxQueue(p *Port, i int, q *tun.Queue, limitMax int) *TxQueue {
+	home := p.dp.home(i)
+	t := &TxQueue{port: p, index: i, q: q, home: home, token: txToken + uint32(len(home.home))}
+	home.home = append(home.home, t)
+	if limitMax == 0 {
+		limitMax = bqlMax
+	}
+	t.dql.Init(bqlStart, uint32(limitMax))
+	return t
+}
+
+// Stopped reports whether the stack or the driver stopped the queue.
+func (t *TxQueue) Stopped() bool { return t.xoff.Stopped() }
+
+// Avail is how many bytes DQL lets go now; negative if too many are out.
+func (t *TxQueue) Avail() int { return t.dql.Avail() }
+
+// Send writes packets from the front of l, in order, and ends them. When the
+// device has no room the queue stops and l keeps what was refused.
+func (t *TxQueue) Send(c *qdisc.CPU, l *packet.List) {
+	w := t.port.dp.worker(c.ID)
+	for l.Len() > 0 && !t.xoff.DriverStopped() {
+		if t.mustSegment(l.Front()) {
+			t.sendSegments(w, l)
+		} else {
+			t.sendBatch(w, l)
+		}
+	}
+}
+
+// mustSegment reports whether p is a superpacket of a kind that the port's
+// reader does not take.
+func (t *TxQueue) mustSegment(p *packet.Packet) bool {
+	switch p.Vnet.GSOType &^ packet.GSOECN {
+	case packet.GSONone:
+		return false
+	case packet.GSOUDPL4:
+		return t.port.accept&AcceptUSO == 0
+	default:
+		return t.port.accept&AcceptTSO == 0
+	}
+}
+
+// sendBatch writes up to a batch of whole frames from l.
+func (t *TxQueue) sendBatch(w *Worker, l *packet.List) {
+	b := &t.batch
+	b.N = 0
+	var bytes uint32
+	for l.Len() > 0 && b.N < packet.MaxBatch && !t.mustSegment(l.Front()) {
+		p := l.Pop()
+		if p.Vnet.Flags&packet.NeedsCsum != 0 && t.port.accept&AcceptCsum == 0 {
+			if p.Drop = offload.Checksum(p); p.Drop != 0 {
+				w.cpu.Drops.Push(p)
+				continue
+			}
+			t.csummed.Store(t.csummed.Load() + 1)
+		}
+		bytes += uint32(p.Len())
+		b.Add(p)
+	}
+	t.queued(bytes, b.N, w.now)
+	sent := b.Slice()
+	for rest := sent; len(rest) > 0; {
+		n, errno := w.writer.WriteBatch(t.q, rest)
+		t.end(w, rest[:n])
+		rest = rest[n:]
+		if errno == 0 {
+			break
+		}
+		if errno == unix.EAGAIN || errno == unix.ENOBUFS {
+			t.refuse(l, rest)
+			break
+		}
+		t.fail(w, rest[0], errno)
+		rest = rest[1:]
+	}
+	t.completed(bytes, len(sent), w)
+}
+
+// sendSegments cuts the superpacket at the front of l and writes its
+// segments. How far it came is kept in the packet, so that after a refusal
+// it goes on where it was; its flow table bucket is held until the last.
+func (t *TxQueue) sendSegments(w *Worker, l *packet.List) {
+	p := l.Pop()
+	if p.Drop = t.seg.Init(p); p.Drop != 0 {
+		w.cpu.Drops.Push(p)
+		return
+	}
+	wire := p.WireLen // end frees p
+	t.queued(wire, 1, w.now)
+	errno := t.writeSegments(w, p)
+	t.batch.Pkts[0] = p
+	switch errno {
+	case 0:
+		t.end(w, t.batch.Pkts[:1])
+	case unix.EAGAIN, unix.ENOBUFS:
+		t.refuse(l, t.batch.Pkts[:1])
+	default:
+		t.fail(w, p, errno)
+	}
+	t.completed(wire, 1, w)
+}
+
+// writeSegments writes the segments of p from p.SegNext on and counts them.
+func (t *TxQueue) writeSegments(w *Worker, p *packet.Packet) (errno unix.Errno) {
+	first, bytes := p.SegNext, 0
+	for ; p.SegNext < p.Segs; p.SegNext++ {
+		n, from, size := t.seg.Segment(int(p.SegNext), t.hdr[:])
+		a, b := offload.Payload(p, from, size)
+		if errno = w.writer.WriteSegment(t.q, t.hdr[:n], a, b); errno != 0 {
+			break
+		}
+		bytes += n + size
+	}
+	n := uint64(p.SegNext - first)
+	t.segmented.Store(t.segmented.Load() + n)
+	t.packets.Store(t.packets.Load() + n)
+	t.bytes.Store(t.bytes.Load() + uint64(bytes))
+	return errno
+}
+
+// queued tells DQL what the device is about to get; over the limit the queue
+// stops, until completed. netdev_tx_sent_queue.
+func (t *TxQueue) queued(bytes uint32, pkts int, now int64) {
+	t.dql.Queued(bytes, uint32(pkts), now)
+	if t.dql.Avail() < 0 {
+		t.xoff.StopStack(t.dql.Avail)
+	}
+}
+
+// completed tells DQL that the device is done with them: written, refused or
+// failed. netdev_tx_completed_queue.
+func (t *TxQueue) completed(bytes uint32, pkts int, w *Worker) {
+	t.dql.Completed(bytes, uint32(pkts), w.now)
+	if t.dql.Avail() >= 0 && t.xoff.WakeStack() {
+		t.qdisc.Load().Schedule(&w.cpu)
+	}
+}
+
+// end ends packets that were written: counted, released, freed.
+func (t *TxQueue) end(w *Worker, pkts []*packet.Packet) {
+	if len(pkts) == 0 {
+		return
+	}
+	var n, bytes uint64
+	for _, p := range pkts {
+		if p.SegNext != 0 {
+			continue // counted segment by segment
+		}
+		n += uint64(p.Segs)
+		bytes += uint64(p.Len())
+	}
+	t.packets.Store(t.packets.Load() + n)
+	t.bytes.Store(t.bytes.Load() + bytes)
+	xpsflow.CompleteBatch(pkts)
+	for _, p := range pkts {
+		w.cache.Put(p)
+	}
+}
+
+// refuse puts pkts back to the front of l, stops the queue like a full NIC
+// ring and asks for a wake-up. The wait is asked for after the stop: if the
+// device has room by then, the wake comes at once.
+func (t *TxQueue) refuse(l *packet.List, pkts []*packet.Packet) {
+	var rest packet.List
+	for _, p := range pkts {
+		rest.Push(p)
+	}
+	rest.Append(l)
+	*l = rest
+	t.driverStops.Store(t.driverStops.Load() + 1)
+	t.xoff.StopDriver()
+	if t.home.poller.WatchWritable(t.q, t.token) != nil {
+		t.xoff.WakeDriver() // the device is gone: the next write says so
+	}
+}
+
+// fail drops a packet that the device would not take and never will.
+func (t *TxQueue) fail(w *Worker, p *packet.Packet, errno unix.Errno) {
+	switch errno {
+	case unix.EINVAL, unix.EMSGSIZE:
+		p.Drop = packet.DropTxInval
+	case unix.EBADFD, unix.EBADF, unix.ENODEV, unix.EPIPE, unix.ECONNRESET:
+		p.Drop = packet.DropDeviceGone
+	default: // EIO: the interface is down
+		p.Drop = packet.DropTxError
+	}
+	w.cpu.Drops.Push(p)
+}

@@ -1,0 +1,294 @@
+package dataplane
+
+import (
+	"fmt"
+	"runtime"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"taprouter/classify"
+	"taprouter/forward"
+	"taprouter/packet"
+	"taprouter/qdisc"
+	"taprouter/tun"
+	"taprouter/xpsflow"
+)
+
+// A Worker is the stand-in for a CPU: one goroutine on a thread of its own.
+// Everything in it belongs to that goroutine except what says otherwise.
+type Worker struct {
+	id  int
+	dp  *Dataplane
+	now int64 // the batch clock: monotonic ns, read once a turn
+
+	cpu    qdisc.CPU // scheduled qdiscs, packets that qdiscs refused
+	cache  *packet.Cache
+	poller *tun.Poller // Wake and WatchWritable: anybody
+	reader *tun.Reader
+	writer tun.Writer
+	cls    *classify.Classifier
+	fwd    *forward.Forwarder
+	snap   *forward.Snapshot
+
+	rx     []*rxQueue // by epoll token
+	ready  []*rxQueue // those that may have something to read, in turn
+	home   []*TxQueue // by epoll token less txToken
+	batch  packet.Batch
+	out    forward.Output
+	egress []egress // by port: this batch's packets for it
+	used   []int    // ports whose egress is not empty
+	lists  [tun.MaxQueues]packet.List
+	usedQ  []int // queues whose list is not empty
+	idle   bool  // the last wait ended without work
+	starve bool  // reading ended for want of buffers
+
+	counters workerCounters // written here, read by anybody
+
+	inbox atomic.Pointer[request] // pushed by anybody, taken here
+	// epoch is odd while the worker may touch shared state. Written here, read
+	// by quiesce: a worker that has even epoch looks at paused before it goes on.
+	epoch atomic.Uint32
+}
+
+// An egress collects the packets of a batch that leave by one port.
+type egress struct {
+	n    int
+	pkts [packet.MaxBatch]*packet.Packet
+}
+
+const (
+	// rawWait bounds a wait in which the worker keeps its P: long enough to
+	// span the gaps of flowing traffic, short enough for the collector.
+	rawWait = 2_000_000 // ns
+	// starveWait is how long a worker that found no buffer waits for others
+	// to free some.
+	starveWait = 1_000_000 // ns
+	txToken    = 1 << 31
+)
+
+func newWorker(dp *Dataplane, id, ports int, seed classify.Seed, opts classify.Options) (*Worker, error) {
+	poller, err := tun.NewPoller()
+	if err != nil {
+		return nil, fmt.Errorf("dataplane: worker %d: %w", id, err)
+	}
+	cache := dp.pool.NewCache()
+	w := &Worker{
+		id: id, dp: dp, cpu: newCPU(id), cache: cache, poller: poller,
+		reader: tun.NewReader(cache), cls: classify.New(seed, opts), fwd: forward.New(cache),
+		egress: make([]egress, ports), used: make([]int, 0, ports), usedQ: make([]int, 0, tun.MaxQueues),
+	}
+	w.counters.init(ports)
+	return w, nil
+}
+
+// run is the worker's life. The thread is locked and never given back.
+func (w *Worker) run() {
+	runtime.LockOSThread()
+	var events []tun.Event
+	for !w.dp.stopping.Load() {
+		w.enter()
+		w.note(events)
+		w.poll()
+		w.leave()
+		events = w.wait()
+	}
+}
+
+// poll is one turn of the worker, and the data path from end to end.
+func (w *Worker) poll() {
+	w.now = nanotime()
+	w.cpu.Now = w.now
+	if s := w.dp.snapshot.Load(); s != w.snap {
+		w.snap = s
+		w.fwd.Retry(s, w.now, &w.out) // what waited for a neighbour goes first
+		w.transmit()
+	}
+	w.serveInbox()
+	for n := len(w.ready); n > 0; n-- { // each readable queue gets one batch a turn
+		rx := w.ready[0]
+		w.ready = append(w.ready[:0], w.ready[1:]...)
+		if w.receive(rx) {
+			w.ready = append(w.ready, rx)
+		}
+	}
+	w.cpu.TxAction() // qdiscs that were scheduled: woken, over their quota, missed
+	w.finish()
+}
+
+// receive takes one batch from rx through every stage. It reports whether
+// there may be more.
+func (w *Worker) receive(rx *rxQueue) bool {
+	b := &w.batch
+	b.N = 0
+	errno := w.reader.ReadBatch(rx.q, b, packet.MaxBatch)
+	if pkts := b.Slice(); len(pkts) > 0 {
+		for _, p := range pkts {
+			p.In = rx.port
+		}
+		w.cls.Batch(pkts)
+		rx.count(pkts)
+		w.fwd.Forward(w.snap, pkts, w.now, &w.out)
+		w.transmit()
+	}
+	switch errno {
+	case 0:
+		return true
+	case unix.ENOBUFS:
+		w.starve = true
+		return true
+	case unix.EAGAIN:
+	default:
+		w.broken(rx)
+	}
+	rx.ready = false
+	return false
+}
+
+// transmit gives every packet of w.out its tx queue and hands it over; what
+// the stages dropped or punted goes where it belongs.
+func (w *Worker) transmit() {
+	for p := w.out.Tx.Pop(); p != nil; p = w.out.Tx.Pop() {
+		e := &w.egress[p.Out]
+		if e.n == len(e.pkts) {
+			w.flush(int(p.Out))
+		}
+		if e.n == 0 {
+			w.used = append(w.used, int(p.Out))
+		}
+		e.pkts[e.n] = p
+		e.n++
+	}
+	for _, port := range w.used {
+		w.flush(port)
+	}
+	w.used = w.used[:0]
+	if w.out.Punts.Len() > 0 || w.out.Resolves > 0 {
+		w.punt()
+	}
+	w.cpu.Drops.Append(&w.out.Drops)
+}
+
+// flush sends the packets collected for a port: one list a tx queue, in
+// order, each given to the queue's qdisc in one call.
+func (w *Worker) flush(port int) {
+	e := &w.egress[port]
+	if e.n == 0 {
+		return // flushed when it was full, and nothing since
+	}
+	p := w.dp.ports[port]
+	pkts := e.pkts[:e.n]
+	e.n = 0
+	p.steer.SelectBatch(w.id, pkts)
+	for _, pkt := range pkts {
+		pkt.Stamp = w.now
+		l := &w.lists[pkt.TxQ]
+		if l.Len() == 0 {
+			w.usedQ = append(w.usedQ, int(pkt.TxQ))
+		}
+		l.Push(pkt)
+	}
+	for _, q := range w.usedQ {
+		p.tx[q].qdisc.Load().Xmit(&w.cpu, &w.lists[q])
+	}
+	w.usedQ = w.usedQ[:0]
+}
+
+// finish frees what was dropped since the last turn, counts it and publishes
+// the counters.
+func (w *Worker) finish() {
+	for p := w.cpu.Drops.Pop(); p != nil; p = w.cpu.Drops.Pop() {
+		w.drop(p)
+	}
+	w.counters.publish(w)
+}
+
+// drop ends a packet that has a reason: its flow table bucket is released
+// like that of one that was sent.
+func (w *Worker) drop(p *packet.Packet) {
+	w.counters.drop(p)
+	xpsflow.Complete(p)
+	w.cache.Put(p)
+}
+
+// broken takes rx out of service after an error of its device.
+func (w *Worker) broken(rx *rxQueue) {
+	w.poller.Unwatch(rx.q)
+	w.dp.gone(int(rx.port))
+}
+
+// watch makes rx one of the queues that w reads. Called by control only.
+func (w *Worker) watch(rx *rxQueue) error {
+	w.rx = append(w.rx, rx)
+	return w.poller.Watch(rx.q, uint32(len(w.rx)-1))
+}
+
+// wait sleeps until there is something to do. While traffic flows the wait
+// is raw: the worker keeps its P, so that the next packet does not wait for
+// the Go scheduler. After an empty raw wait it sleeps in an ordinary system
+// call, which costs nothing for as long as it lasts.
+func (w *Worker) wait() []tun.Event {
+	timeout, raw := int64(rawWait), true
+	switch {
+	case w.starve:
+		w.starve = false
+		timeout = starveWait
+	case len(w.ready) > 0 || w.cpu.Pending() || w.inbox.Load() != nil:
+		timeout = 0
+	case w.idle:
+		timeout, raw = -1, false
+	}
+	events, woken, err := w.poller.Wait(timeout, raw)
+	if err != nil {
+		panic(fmt.Sprintf("dataplane: worker %d: %v", w.id, err))
+	}
+	w.idle = len(events) == 0 && !woken && timeout != 0
+	return events
+}
+
+// note takes in what the wait reported.
+func (w *Worker) note(events []tun.Event) {
+	for _, e := range events {
+		if e.Token >= txToken {
+			w.writable(w.home[e.Token-txToken])
+			continue
+		}
+		if rx := w.rx[e.Token]; !rx.ready {
+			rx.ready = true
+			w.ready = append(w.ready, rx)
+		}
+	}
+}
+
+// writable wakes a queue whose device has room again.
+func (w *Worker) writable(t *TxQueue) {
+	if t.xoff.WakeDriver() {
+		t.qdisc.Load().Schedule(&w.cpu)
+	}
+}
+
+// enter marks the worker inside, after the end of a pause if there is one.
+// The store of epoch before the load of paused pairs with quiesce, which
+// stores paused before it loads epoch: one of the two sees the other.
+func (w *Worker) enter() {
+	w.epoch.Add(1)
+	for p := w.dp.paused.Load(); p != nil; p = w.dp.paused.Load() {
+		w.epoch.Add(1)
+		<-p.over
+		w.epoch.Add(1)
+	}
+}
+
+// leave marks the worker outside: it touches nothing shared until enter.
+func (w *Worker) leave() { w.epoch.Add(1) }
+
+// forget takes rx out of the queues to be read. Called by control in a pause.
+func (w *Worker) forget(rx *rxQueue) {
+	for i, r := range w.ready {
+		if r == rx {
+			w.ready = append(w.ready[:i], w.ready[i+1:]...)
+			break
+		}
+	}
+	rx.ready = false
+}
