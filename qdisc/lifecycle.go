@@ -14,11 +14,11 @@ func (q *Qdisc) Activate(c *CPU) {
 }
 
 // Reset drops everything in the qdisc with this reason, taking the run bit.
+// What is sent meanwhile is dropped or kept.
 func (q *Qdisc) Reset(c *CPU, reason packet.Reason) {
 	q.Locked(c, func() {
 		var all packet.List
 		q.takeAll(c, &all)
-		q.state.And(^uint32(nonEmpty))
 		q.drop(c, &all, reason)
 	})
 }
@@ -26,29 +26,32 @@ func (q *Qdisc) Reset(c *CPU, reason packet.Reason) {
 // takeAll takes every packet in the order in which it would have left. Run
 // bit holder only.
 func (q *Qdisc) takeAll(c *CPU, all *packet.List) {
+	q.state.And(^uint32(nonEmpty)) // O4: like any clear, before the look
 	all.Append(&q.requeued)
 	all.Append(&q.badTxq)
 	for p := q.d.Dequeue(); p != nil; p = q.d.Dequeue() {
 		all.Push(p)
 	}
+	q.noteUnfilled()
 	s := sumOf(all)
 	q.shards[c.ID].queued(&s, -1)
 	q.mem.Add(-int64(s.mem))
 }
 
 // MoveTo moves the backlog, in the order in which it would have left, into
-// the qdiscs that to names for each packet. What they refuse is dropped as
-// graft. Nobody may send through either side meanwhile.
+// the qdiscs that to names for each packet, and schedules those on c. What
+// they refuse is dropped as graft. Nobody may send through either side
+// meanwhile.
 func (q *Qdisc) MoveTo(c *CPU, to func(*packet.Packet) *Qdisc) {
 	q.Locked(c, func() {
 		var all, run packet.List
 		q.takeAll(c, &all)
-		q.state.And(^uint32(nonEmpty))
 		for p := all.Pop(); p != nil; {
 			target, next := to(p), all.Pop()
 			run.Push(p)
 			if next == nil || to(next) != target {
 				target.enqueue(c, &run, packet.DropGraft)
+				target.Schedule(c)
 			}
 			p = next
 		}

@@ -79,6 +79,14 @@ func (d *PfifoFast) Peek() *packet.Packet {
 	return nil
 }
 
+// Len is the number of places that are taken or reserved.
+func (d *PfifoFast) Len() (n int) {
+	for i := range d.rings {
+		n += d.rings[i].len()
+	}
+	return n
+}
+
 // Resize changes the length of each band; the newest packets that do not fit
 // any more go to surplus. The caller excludes producers.
 func (d *PfifoFast) Resize(txqueuelen int, surplus *packet.List) {

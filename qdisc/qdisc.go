@@ -45,6 +45,9 @@ type Discipline interface {
 	Enqueue(l *packet.List) Sum
 	Dequeue() *packet.Packet
 	Peek() *packet.Packet
+	// Len is the number of packets, including those that an Enqueue which has
+	// not returned is about to add: Dequeue may find none while Len is not 0.
+	Len() int
 }
 
 // A Qdisc is a discipline with the run protocol around it, for one tx queue

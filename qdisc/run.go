@@ -28,6 +28,9 @@ const (
 // empty qdisc is passed by as far as the queue's DQL lets bytes go. What is
 // refused goes to c.Drops. __dev_xmit_skb.
 func (q *Qdisc) Xmit(c *CPU, l *packet.List) {
+	if l.Len() == 0 {
+		return
+	}
 	if q.bypass && q.empty() && q.begin() {
 		// Look again: since the first look somebody may have requeued a packet
 		// or missed the run bit, and nothing may overtake those.
@@ -154,8 +157,8 @@ func (q *Qdisc) maybeClearMissed(t Txq) {
 }
 
 // dequeueBatch fills the batch with packets for one tx queue: a requeued one
-// alone, or up to budget from the discipline. It gives their number; 0 ends
-// the run. dequeue_skb.
+// alone, or one and at most budget more from the discipline. It gives their
+// number; 0 ends the run. dequeue_skb.
 func (q *Qdisc) dequeueBatch(c *CPU, budget int) int {
 	var s Sum
 	from := &q.requeued
@@ -167,21 +170,25 @@ func (q *Qdisc) dequeueBatch(c *CPU, budget int) int {
 		from = &q.badTxq
 	}
 	fresh := from == &q.badTxq // not yet counted as sent
-	if p := from.Front(); p != nil {
-		if t := q.txq(p); t.Stopped() {
-			q.maybeClearMissed(t)
-			return 0
-		}
-		q.take(from.Pop(), &s)
-	} else if p := q.dequeue(); p != nil {
-		q.take(p, &s)
-		if len(q.txqs) == 1 {
-			q.bulkFast(&s, budget)
-		} else {
-			q.bulkSlow(&s)
-		}
-	} else {
+	p := from.Front()
+	if p == nil {
+		p = q.dequeue()
+	} else if t := q.txq(p); t.Stopped() {
+		q.maybeClearMissed(t)
 		return 0
+	} else {
+		from.Pop()
+	}
+	if p == nil {
+		return 0
+	}
+	q.take(p, &s)
+	switch {
+	case !fresh:
+	case len(q.txqs) == 1:
+		q.bulkFast(&s, budget)
+	default:
+		q.bulkSlow(&s) // badTxq is empty now: it never holds more than one
 	}
 	q.shards[c.ID].queued(&s, -1)
 	if fresh {
@@ -230,11 +237,26 @@ func (q *Qdisc) bulkSlow(s *Sum) {
 // missed and draining cleared, and then it is looked at once more: a
 // producer that saw missed set has left its packet to us. pfifo_fast_dequeue.
 func (q *Qdisc) dequeue() *packet.Packet {
-	if p := q.d.Dequeue(); p != nil || q.empty() {
-		return p
+	p := q.d.Dequeue()
+	if p == nil && !q.empty() {
+		q.state.And(^uint32(nonEmpty)) // O4: before the second look
+		p = q.d.Dequeue()
 	}
-	q.state.And(^uint32(nonEmpty)) // O4: before the second look
-	return q.d.Dequeue()
+	if p == nil {
+		q.noteUnfilled()
+	}
+	return p
+}
+
+// noteUnfilled remembers that the discipline, in which Dequeue found nothing,
+// is not empty: a producer has reserved places and not yet filled them, and
+// others may have filled those behind. All of them leave when that producer
+// runs the qdisc; until then none of the others may take the bypass, as it
+// would overtake its own packets.
+func (q *Qdisc) noteUnfilled() {
+	if q.d.Len() > 0 {
+		q.state.Or(draining)
+	}
 }
 
 // txq is the tx queue that p leaves by.
