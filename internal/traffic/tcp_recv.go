@@ -33,7 +33,7 @@ type TCPReceiver struct {
 
 // ListenTCP listens on an address with port; port 0 takes a free one.
 func ListenTCP(addr string) (*TCPReceiver, error) {
-	l, err := net.Listen("tcp", addr)
+	l, err := net.Listen(network("tcp", addr), addr)
 	if err != nil {
 		return nil, fmt.Errorf("traffic: listen tcp: %w", err)
 	}

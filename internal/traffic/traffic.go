@@ -12,6 +12,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
+	"net/netip"
 	"time"
 )
 
@@ -90,6 +91,16 @@ var pattern = func() []byte {
 	copy(b[period:], b)
 	return b
 }()
+
+// network gives tcp6 or udp6 where addr is an IPv6 address. For [::] package
+// net would ask whether there is IPv6 by binding to ::1, which fails where lo
+// is down, as it is in a new namespace, and would listen on IPv4.
+func network(proto, addr string) string {
+	if a, err := netip.ParseAddrPort(addr); err == nil && a.Addr().Is6() {
+		return proto + "6"
+	}
+	return proto
+}
 
 // Mbit gives the rate of n bytes in d, in Mbit/s; 0 where d is not positive.
 func Mbit(n uint64, d time.Duration) float64 {

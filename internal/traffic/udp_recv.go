@@ -56,7 +56,7 @@ func ListenUDP(addr string) (*UDPReceiver, error) {
 const socketBuffer = 16 << 20
 
 func listenUDP(addr string) (*net.UDPConn, error) {
-	pc, err := net.ListenPacket("udp", addr)
+	pc, err := net.ListenPacket(network("udp", addr), addr)
 	if err != nil {
 		return nil, fmt.Errorf("traffic: listen udp: %w", err)
 	}

@@ -1,0 +1,21 @@
+package demo
+
+import (
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// TestMain lets the test binary be the router's stand-in and the agents.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case "run":
+			os.Exit(fakeRouter(os.Args[2:]))
+		case AgentCommand:
+			os.Exit(AgentMain(os.Args[2:], os.Stdin, os.Stdout))
+		}
+	}
+	goleak.VerifyTestMain(m)
+}

@@ -1,0 +1,128 @@
+package demo
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"taprouter/internal/traffic"
+)
+
+// A router is the child process that forwards.
+type router struct {
+	view
+	p    *traffic.Process
+	log  *tail
+	over sync.WaitGroup // the goroutine that looks for its end
+}
+
+// startTimeout is how long the router may take until it answers.
+const startTimeout = 20 * time.Second
+
+// startRouter starts the router and waits until it answers. If it ends before
+// stop is called, cancel is called with the reason. A router that was started
+// is returned even with an error.
+func startRouter(ctx context.Context, bin string, n names, cancel context.CancelCauseFunc) (*router, error) {
+	dir, err := os.MkdirTemp("", "router-demo-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir) // the router has read it when it answers
+	file := filepath.Join(dir, "demo.yaml")
+	if err := os.WriteFile(file, []byte(n.config()), 0o600); err != nil {
+		return nil, err
+	}
+	r := &router{view: newView(n.socket()), log: &tail{}}
+	cmd := exec.Command(bin, "run", "-c", file, "--name", n.router)
+	cmd.Stdout, cmd.Stderr = r.log, r.log
+	// Not part of our process group: Ctrl-C is ours, we end the router. And
+	// if we are killed it is to end cleanly: SIGTERM.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if r.p, err = traffic.Start(cmd, "", syscall.SIGTERM); err != nil {
+		return nil, fmt.Errorf("start the router: %w", err)
+	}
+	r.over.Go(func() {
+		<-r.p.Done()
+		cancel(fmt.Errorf("the router has ended: %w", r.ended()))
+	})
+	return r, r.await(ctx)
+}
+
+// await waits until the router answers.
+func (r *router) await(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	for {
+		_, err := r.totals(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-r.p.Done():
+			return fmt.Errorf("the router has ended: %w", r.ended())
+		case <-ctx.Done():
+			return fmt.Errorf("the router does not answer: %w", errors.Join(err, r.log.err()))
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// ended says why the router has gone, in the last words it had.
+func (r *router) ended() error {
+	if last := r.log.err(); last != nil {
+		return last
+	}
+	if err := r.p.Wait(); err != nil {
+		return err
+	}
+	return errors.New("exit status 0")
+}
+
+func (r *router) pid() int { return r.p.Cmd.Process.Pid }
+
+// stop ends the router as a user would, and says if it did not end well.
+func (r *router) stop() error {
+	r.close()
+	err := r.p.Stop(syscall.SIGTERM, stopTimeout)
+	r.over.Wait()
+	if err != nil {
+		return fmt.Errorf("the router did not end well: %w", errors.Join(err, r.log.err()))
+	}
+	return nil
+}
+
+// A tail keeps the end of what is written to it.
+type tail struct {
+	mu sync.Mutex
+	b  []byte // guarded by mu
+}
+
+const tailLen = 4096
+
+func (t *tail) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.b = append(t.b, b...)
+	t.b = t.b[max(0, len(t.b)-tailLen):]
+	return len(b), nil
+}
+
+// err is the last line, or nil if there is none.
+func (t *tail) err() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	b := bytes.TrimSpace(t.b)
+	last := string(b[bytes.LastIndexByte(b, '\n')+1:])
+	if last == "" {
+		return nil
+	}
+	return errors.New(strings.TrimPrefix(last, "Error: "))
+}
