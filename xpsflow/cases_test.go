@@ -92,6 +92,41 @@ func TestCases(t *testing.T) {
 	}
 }
 
+// Whatever ends the packets, every bucket of every table is back at zero.
+func TestEndsLeakNothing(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		end  func(p *port)
+	}{
+		{"sent", (*port).open},
+		{"flushed", func(p *port) { p.purge(0); p.purge(1) }},
+		{"one device queue lost", func(p *port) { p.purge(1); p.open() }},
+		{"sent, then shut down", func(p *port) { p.queues[0].shut = false; p.run(); p.purge(0); p.purge(1) }},
+	} {
+		p := newPort(t, Inflight)
+		first := p.conf.Load().table
+		for i := range p.queues {
+			p.queues[i].limit, p.queues[i].shut, p.queues[i].held = 50, true, true
+		}
+		for i := range 200 { // half of them overflow
+			p.enqueue(i%2, &packet.Packet{Hash: uint32(i % 90)})
+			if i == 50 {
+				_ = p.SetTable(8, Inflight)
+			}
+		}
+		second := p.conf.Load().table
+		tt.end(p)
+		for _, table := range []*table{first, second} {
+			for i := range table.slots {
+				if w := table.slots[i].Load(); inflight(w) != 0 {
+					t.Errorf("%s: bucket %d of %d is %#x", tt.name, i, len(table.slots), w)
+				}
+			}
+		}
+		p.empty()
+	}
+}
+
 type outcome struct {
 	queue int
 	sent  string

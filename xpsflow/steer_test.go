@@ -279,6 +279,49 @@ func TestLateWorker(t *testing.T) {
 	}
 }
 
+// A flow leaves a replaced table with its first packet that finds none in
+// flight there; a table under steady traffic is let go all the same.
+func TestFlowsLeaveReplacedTable(t *testing.T) {
+	s := New(1, 2)
+	_ = s.SetTable(16, Inflight)
+	p, q := &packet.Packet{Hash: 1}, &packet.Packet{Hash: 1}
+	s.SelectBatch(0, []*packet.Packet{p})
+	_ = s.SetTable(32, Inflight)
+	old := p.Slots[0]
+	Complete(p)
+	s.SelectBatch(0, []*packet.Packet{q})
+	if q.Slots[0] == old || old.Load() != retired {
+		t.Errorf("counted in the old table; its bucket is %#x", old.Load())
+	}
+	if !s.Settle() || s.InFlight() != 1 {
+		t.Error("the old table is kept")
+	}
+	Complete(q)
+}
+
+// More queues than there were at the beginning, in both modes.
+func TestQueuesGrow(t *testing.T) {
+	for _, mode := range []Mode{Inflight, DQL} {
+		s := New(1, 1)
+		_ = s.SetTable(16, mode)
+		m, _ := s.Map().With(0, nil) // all queues, by hash
+		s.SetMap(m)
+		if err := s.SetQueues(4); err != nil {
+			t.Fatal(err)
+		}
+		p := &packet.Packet{Hash: 1<<32 - 1}
+		s.SelectBatch(0, []*packet.Packet{p})
+		if p.TxQ != 3 || (p.Slots[0] != nil) != (mode == Inflight) {
+			t.Errorf("%v: queue %d, slots %v", mode, p.TxQ, p.Slots)
+		}
+		for _, n := range []int{0, -1, MaxQueues + 1} {
+			if s.SetQueues(n) == nil || s.Queues() != 4 {
+				t.Errorf("SetQueues(%d) succeeded", n)
+			}
+		}
+	}
+}
+
 func TestAllocs(t *testing.T) {
 	for _, mode := range []Mode{Inflight, DQL} {
 		s := New(2, 2)
