@@ -1,11 +1,14 @@
 package demo
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -41,9 +44,9 @@ func fakeRun(t *testing.T, ctx context.Context, mode string, asJSON bool) (exit 
 	return exit, err, out.String()
 }
 
-// left gives what a run left behind.
-func left(t *testing.T) (found []string) {
-	n := newNames(os.Getpid())
+// left gives what a run of process pid left behind.
+func left(t *testing.T, pid int) (found []string) {
+	n := newNames(pid)
 	for _, f := range []string{"/run/netns/" + n.nsA, "/run/netns/" + n.nsB, n.socket(), filepath.Join(os.TempDir(), "router-demo-*")} {
 		m, err := filepath.Glob(f)
 		if err != nil {
@@ -82,7 +85,7 @@ func TestRun(t *testing.T) {
 			if tt.mode == "" {
 				checkJSON(t, out)
 			}
-			if l := left(t); len(l) > 0 {
+			if l := left(t, os.Getpid()); len(l) > 0 {
 				t.Errorf("left behind: %v", l)
 			}
 		})
@@ -120,9 +123,43 @@ func TestRunInterrupted(t *testing.T) {
 		if exit != ExitStopped || err == nil || out != "" {
 			t.Errorf("after %v: exit %d, error %v, output %q; want exit %d", after, exit, err, out, ExitStopped)
 		}
-		if l := left(t); len(l) > 0 {
+		if l := left(t, os.Getpid()); len(l) > 0 {
 			t.Errorf("after %v: left behind: %v", after, l)
 		}
+	}
+}
+
+// A demo that is killed leaves no process and nothing else.
+func TestRunKilled(t *testing.T) {
+	root(t)
+	cmd := exec.Command("/proc/self/exe", "demo")
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	cmd.Stderr = w // of the demo and its agents
+	cmd.Env = append(os.Environ(), fakeMode+"=")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = w.Close()
+	lines := bufio.NewScanner(r)
+	for lines.Scan() && !strings.Contains(lines.Text(), "waiting") { // the router is up
+	}
+	if len(left(t, cmd.Process.Pid)) == 0 {
+		t.Error("the demo has not begun")
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	for lines.Scan() { // until nobody has the pipe any more
+	}
+	deadline := time.Now().Add(10 * time.Second)
+	for len(left(t, cmd.Process.Pid)) > 0 {
+		if time.Now().After(deadline) {
+			t.Fatalf("left behind: %v", left(t, cmd.Process.Pid))
+		}
+		runtime.Gosched()
 	}
 }
 

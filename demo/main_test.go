@@ -1,8 +1,10 @@
 package demo
 
 import (
+	"context"
 	"os"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 )
@@ -15,6 +17,9 @@ func TestMain(m *testing.M) {
 			os.Exit(fakeRouter(os.Args[2:]))
 		case AgentCommand:
 			os.Exit(AgentMain(os.Args[2:], os.Stdin, os.Stdout))
+		case "demo":
+			exit, _ := Run(context.Background(), Options{Duration: time.Minute})
+			os.Exit(exit)
 		}
 	}
 	goleak.VerifyTestMain(m)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"taprouter/control/config"
 	"taprouter/internal/traffic"
 )
 
@@ -117,5 +118,16 @@ func TestNames(t *testing.T) {
 	}
 	if len(seen) != 16 {
 		t.Errorf("%d legs, want 16: %v", len(seen), seen)
+	}
+}
+
+// The router takes the configuration, without a warning.
+func TestConfig(t *testing.T) {
+	c, err := config.Parse("demo.yaml", []byte(newNames(4194304).config()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Warnings) > 0 || len(c.Ports) != 4 || len(c.Bridges) != 1 {
+		t.Errorf("%d ports, %d bridges, warnings %q", len(c.Ports), len(c.Bridges), c.Warnings)
 	}
 }
