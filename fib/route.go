@@ -37,6 +37,9 @@ type Route struct {
 	Proto  string // who made it: kernel (ours and connected) or static
 }
 
+// Sends reports whether the route leads out of an interface.
+func (r *Route) Sends() bool { return r.Kind == Unicast || r.Kind == Connected }
+
 // A Table finds the longest matching prefix. It is immutable: build another
 // and publish that. The nil Table and the zero value have no routes. Any
 // number of goroutines may look up at once.

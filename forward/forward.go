@@ -52,6 +52,22 @@ type Snapshot struct {
 	Neigh   *fib.Neighbours
 }
 
+// ifaceOf gives the L3 interface of what comes in by a port; NoIface if there
+// is none.
+func (s *Snapshot) ifaceOf(port uint16) uint16 {
+	if int(port) >= len(s.Ports) {
+		return NoIface
+	}
+	i := port
+	if b := s.Ports[port].Bridge; uint(b) < uint(len(s.Bridges)) {
+		i = s.Bridges[b].Iface
+	}
+	if int(i) >= len(s.Ifaces) {
+		return NoIface
+	}
+	return i
+}
+
 // IsRaw reports whether frames of this L3 interface have no Ethernet header.
 func (s *Snapshot) IsRaw(iface uint16) bool { return int(iface) < len(s.Ifaces) && s.Ifaces[iface].Tun }
 
@@ -76,16 +92,14 @@ func (o *Output) drop(p *packet.Packet, why packet.Reason) {
 	o.Drops.Push(p)
 }
 
-func (o *Output) resolve(iface uint16, addr netip.Addr) {
-	for i := range o.Resolve[:o.Resolves] {
-		if o.Resolve[i] == (Resolve{iface, addr}) {
-			return
-		}
+// resolve notes a request; false if there is no room for it.
+func (o *Output) resolve(iface uint16, addr netip.Addr) bool {
+	if o.Resolves == len(o.Resolve) {
+		return false
 	}
-	if o.Resolves < len(o.Resolve) {
-		o.Resolve[o.Resolves] = Resolve{iface, addr}
-		o.Resolves++
-	}
+	o.Resolve[o.Resolves] = Resolve{iface, addr}
+	o.Resolves++
+	return true
 }
 
 // A Forwarder is one worker's forwarding: what it keeps between batches. It
@@ -93,16 +107,19 @@ func (o *Output) resolve(iface uint16, addr netip.Addr) {
 type Forwarder struct {
 	cache *packet.Cache
 	limit limiter
-	// icmpMTU is the MTU that the next "too big" message names.
-	icmpMTU uint32
-	park    park
+	park  park
 
 	// Created counts wire packets that forwarding made: flood copies,
-	// fragments beyond the first, ICMP errors.
+	// fragments beyond the first, ICMP errors. So
+	// received + injected + Created = Tx + Drops + Punts + Parked.
 	Created uint64
+	// NoBuffer counts the copies and errors that were not made because the
+	// pool was empty. They are in no list and not in Created.
+	NoBuffer uint64
 
-	snap *Snapshot // of hop
-	hop  hop       // the last route taken
+	snap *Snapshot  // of hop and near
+	hop  hop        // the last route looked up
+	near *fib.Neigh // the last neighbour found
 }
 
 // New makes a Forwarder that takes its packets from cache.
@@ -112,6 +129,9 @@ func New(cache *packet.Cache) *Forwarder { return &Forwarder{cache: cache} }
 // ownership of all. out is added to, in the order of pkts.
 func (f *Forwarder) Forward(s *Snapshot, pkts []*packet.Packet, now int64, out *Output) {
 	f.use(s)
+	if f.park.used > 0 && now-f.park.looked >= askAgain {
+		f.Retry(s, now, out)
+	}
 	var l2 l2Memory
 	for _, p := range pkts {
 		switch {
@@ -119,9 +139,9 @@ func (f *Forwarder) Forward(s *Snapshot, pkts []*packet.Packet, now int64, out *
 			out.Drops.Push(p)
 		case int(p.In) >= len(s.Ports):
 			out.drop(p, packet.DropLinkDown)
-		case s.Ports[p.In].Bridge >= 0:
+		case uint(s.Ports[p.In].Bridge) < uint(len(s.Bridges)):
 			f.bridge(s, p, now, out, &l2)
-		case s.Ports[p.In].Routed:
+		case s.Ports[p.In].Routed && int(p.In) < len(s.Ifaces):
 			f.routed(s, p, now, out)
 		default: // a port that is in no bridge and has no address
 			out.drop(p, packet.DropNotForUs)
@@ -129,22 +149,40 @@ func (f *Forwarder) Forward(s *Snapshot, pkts []*packet.Packet, now int64, out *
 	}
 }
 
-// use makes s the snapshot that the last route belongs to.
+// use makes s the snapshot that what f remembers belongs to.
 func (f *Forwarder) use(s *Snapshot) {
 	if f.snap != s {
-		f.snap, f.hop = s, hop{}
+		f.snap, f.hop, f.near = s, hop{}, nil
 	}
+}
+
+// clone copies p for one more way out; nil if there is no buffer.
+func (f *Forwarder) clone(p *packet.Packet) *packet.Packet {
+	q := f.cache.Clone(p)
+	if q == nil {
+		f.NoBuffer += uint64(p.Segs)
+		return nil
+	}
+	f.Created += uint64(q.Segs)
+	return q
 }
 
 // Inject sends a frame of the router's own out of an L3 interface: complete
 // with its Ethernet header, or without one on a TUN.
 func (f *Forwarder) Inject(s *Snapshot, iface uint16, p *packet.Packet, now int64, out *Output) {
 	f.use(s)
-	if int(iface) >= len(s.Ifaces) || p.Drop != 0 {
+	switch {
+	case p.Drop != 0:
+		out.Drops.Push(p)
+	case int(iface) >= len(s.Ifaces):
 		out.drop(p, packet.DropLinkDown)
-		return
+	case s.Ifaces[iface].Tun != (p.Flags&packet.Raw != 0):
+		out.drop(p, packet.DropTxInval)
+	case p.Flags&packet.Raw == 0 && p.HeadLength() < 14:
+		out.drop(p, packet.DropTruncated)
+	default:
+		f.emit(s, &s.Ifaces[iface], p, out)
 	}
-	f.emit(s, &s.Ifaces[iface], p, out)
 }
 
 // emit gives a complete frame to the port or bridge behind an interface.
@@ -155,7 +193,7 @@ func (f *Forwarder) emit(s *Snapshot, i *Iface, p *packet.Packet, out *Output) {
 	}
 	br := &s.Bridges[i.Bridge]
 	dst := fib.MAC(p.Bytes())
-	if port, ok := br.FDB.Lookup(dst); ok && !group(dst) {
+	if port, ok := s.lookup(br, i.Bridge, dst); ok {
 		f.send(s, port, p, out)
 		return
 	}

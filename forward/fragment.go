@@ -26,9 +26,12 @@ func (f *Forwarder) fragment(p *packet.Packet, mtu int, out *packet.List) packet
 	if size < 8 {
 		return packet.DropFragmented
 	}
+	flags := binary.BigEndian.Uint16(b[6:])
+	if int(flags&0x1fff)*8+total > 0xffff { // it would end beyond 64 KiB
+		return packet.DropMalformed
+	}
 	var later [60]byte
 	laterLen := laterHeader(later[:], b[:ihl])
-	flags := binary.BigEndian.Uint16(b[6:])
 	for off := 0; off < total-ihl; off += size {
 		n := min(size, total-ihl-off)
 		q := f.cache.Get()
@@ -40,9 +43,7 @@ func (f *Forwarder) fragment(p *packet.Packet, mtu int, out *packet.List) packet
 			if q != nil {
 				f.cache.Put(q)
 			}
-			for q := out.Pop(); q != nil; q = out.Pop() {
-				f.cache.Put(q)
-			}
+			f.cache.PutList(out)
 			return packet.DropNoBuffer
 		}
 		word := flags&0xe000 | (flags&0x1fff + uint16(off/8))
@@ -61,6 +62,11 @@ func (f *Forwarder) fragment(p *packet.Packet, mtu int, out *packet.List) packet
 func (f *Forwarder) fill(q *packet.Packet, header []byte, p *packet.Packet, from, n int) bool {
 	inHead := min(n, packet.HeadLen-packet.Headroom-14-len(header))
 	h := frame(q, len(header)+inHead)
+	eth := q.Bytes()[:14] // for an error about the fragment: who sent it
+	clear(eth)
+	if p.Flags&packet.Raw == 0 {
+		copy(eth, p.Bytes())
+	}
 	copy(h, header)
 	p.CopyOut(h[len(header):], from)
 	if n > inHead {
@@ -89,7 +95,7 @@ func (f *Forwarder) finishFragment(q, p *packet.Packet, word uint16, ihl int) {
 	} else {
 		q.L4 = uint16(14 + ihl)
 	}
-	f.resized(q)
+	resized(q)
 }
 
 // laterHeader makes the header of all fragments but the first: of the

@@ -31,46 +31,76 @@ const (
 )
 
 // icmpError sends an error about p, which stays the caller's, back to its
-// sender, from the address that faces it. It keeps silent where RFC 1812,
-// 4.3.2.7, and RFC 4443, 2.4 (e), forbid an error, and over the rate limit.
-func (f *Forwarder) icmpError(s *Snapshot, in uint16, p *packet.Packet, k icmpKind, now int64, out *Output) {
-	if int(in) >= len(s.Ifaces) || p.Flags&(packet.LaterFrag|packet.Mcast|packet.Local) != 0 || f.aboutError(p) {
+// sender, from the address that faces it. info is the next-hop MTU or the
+// pointer to what is wrong. It keeps silent where RFC 1812, 4.3.2.7, and RFC
+// 4443, 2.4 (e), forbid an error, and over the rate limit.
+func (f *Forwarder) icmpError(s *Snapshot, p *packet.Packet, k icmpKind, info uint32, now int64, out *Output) {
+	in := s.ifaceOf(p.In)
+	if in == NoIface || !reportable(p, k) {
 		return
 	}
-	v6 := p.Flags&packet.IPv6 != 0
-	h := p.Bytes()[p.L3:]
-	var to netip.Addr
-	if v6 {
-		to = netip.AddrFrom16([16]byte(h[8:24]))
-	} else {
-		to = netip.AddrFrom4([4]byte(h[12:16]))
+	to, from := addresses(p)
+	if k != icmpPortUnreachable && k != icmpProtoUnreachable { // those were sent to us
+		from = s.facing(in, to)
 	}
-	from, ok := facing(s, &s.Ifaces[in], to)
-	if !ok || to.IsUnspecified() || to.IsMulticast() {
+	if !from.IsValid() || to.IsUnspecified() || to.IsMulticast() || to.IsLoopback() {
 		return
 	}
 	r := s.Routes.Lookup(to)
-	if r == nil || r.Kind != fib.Unicast || !f.limit.allow(to, now) {
+	if r != nil && !r.Sends() || !f.limit.allow(to, now) {
 		return
 	}
 	q := f.cache.Get()
 	if q == nil {
+		f.NoBuffer++
 		return
 	}
 	f.Created++
-	if v6 {
-		f.build6(q, p, k, from, to)
+	if p.Flags&packet.IPv6 != 0 {
+		build6(q, p, k, info, from, to)
 	} else {
-		f.build4(q, p, k, from, to)
+		build4(q, p, k, info, from, to)
 	}
 	q.Flags |= packet.Local
-	q.In, q.L3, q.Hash = p.In, 14, p.Hash
-	f.resized(q)
-	f.output(s, r, to, q, now, out)
+	q.L3, q.Hash, q.Priority = 14, p.Hash, prioControl
+	resized(q)
+	f.reply(s, in, r, to, p, q, now, out)
+}
+
+// prioControl is TC_PRIO_CONTROL, include/uapi/linux/pkt_sched.h.
+const prioControl = 7
+
+// reply sends q, made about p, to the host to by its route r. Where that
+// leads back to where p came from and the next hop is not resolved, and for
+// link-local hosts and those without a route, the MAC address that sent p
+// serves: nothing is asked for and nothing waits.
+func (f *Forwarder) reply(s *Snapshot, in uint16, r *fib.Route, to netip.Addr, p, q *packet.Packet, now int64, out *Output) {
+	back := to.IsLinkLocalUnicast() || r == nil || int(r.Iface) >= len(s.Ifaces)
+	iface, via := in, to
+	if !back {
+		iface, via = r.Iface, nextHop(r, to)
+	}
+	i := &s.Ifaces[iface]
+	if p.Flags&packet.Raw == 0 && !i.Tun && p.L3 >= 14 && (back || iface == in && f.neighbour(s, iface, via, now) == nil) {
+		if mac := fib.MAC(p.Bytes()[6:]); !group(mac) && mac != 0 {
+			f.toEther(s, i, mac, q, out)
+			return
+		}
+	}
+	f.output(s, iface, via, q, now, out)
+}
+
+// reportable reports whether an ICMP error about p may be sent at all.
+func reportable(p *packet.Packet, k icmpKind) bool {
+	if p.Flags&(packet.Mcast|packet.Local) != 0 || aboutError(p) {
+		return false
+	}
+	// A later fragment may be too big for an IPv6 link; its sender must know.
+	return p.Flags&packet.LaterFrag == 0 || p.Flags&packet.IPv6 != 0 && k == icmpTooBig
 }
 
 // aboutError reports whether p is itself an ICMP error (or too short to tell).
-func (f *Forwarder) aboutError(p *packet.Packet) bool {
+func aboutError(p *packet.Packet) bool {
 	v6 := p.Flags&packet.IPv6 != 0
 	if !(v6 && p.Proto == protoICMPv6 || !v6 && p.Proto == protoICMP) {
 		return false
@@ -89,21 +119,40 @@ func (f *Forwarder) aboutError(p *packet.Packet) bool {
 	return true
 }
 
-// facing gives our address on the interface for messages to a host: the one
-// whose subnet it is in, or else the first of its family.
-func facing(s *Snapshot, i *Iface, to netip.Addr) (from netip.Addr, ok bool) {
+// addresses gives the source and destination of p's network header.
+func addresses(p *packet.Packet) (src, dst netip.Addr) {
+	h := p.Bytes()[p.L3:]
+	if p.Flags&packet.IPv6 != 0 {
+		return netip.AddrFrom16([16]byte(h[8:24])), netip.AddrFrom16([16]byte(h[24:40]))
+	}
+	return netip.AddrFrom4([4]byte(h[12:16])), netip.AddrFrom4([4]byte(h[16:20]))
+}
+
+// facing gives our address for messages to a host that is reached through
+// interface in: the one whose subnet it is in, or else the first of its
+// family, or else that of another interface. The zero Addr says that the
+// router has none.
+func (s *Snapshot) facing(in uint16, to netip.Addr) netip.Addr {
+	from := s.Ifaces[in].facing(to)
+	for i := 0; i < len(s.Ifaces) && !from.IsValid() && !to.IsLinkLocalUnicast(); i++ {
+		from = s.Ifaces[i].facing(to)
+	}
+	return from
+}
+
+func (i *Iface) facing(to netip.Addr) (from netip.Addr) {
 	for _, a := range i.Addrs {
-		if a.Addr().Is4() != to.Is4() || a.Addr().IsLinkLocalUnicast() && !to.IsLinkLocalUnicast() {
+		if a.Addr().Is4() != to.Is4() || a.Addr().Is6() && a.Addr().IsLinkLocalUnicast() != to.IsLinkLocalUnicast() {
 			continue
 		}
 		if a.Contains(to) {
-			return a.Addr(), true
+			return a.Addr()
 		}
-		if !ok {
-			from, ok = a.Addr(), true
+		if !from.IsValid() {
+			from = a.Addr()
 		}
 	}
-	return from, ok
+	return from
 }
 
 // frame opens q for n bytes behind an Ethernet header that is filled later.
@@ -112,28 +161,27 @@ func frame(q *packet.Packet, n int) []byte {
 	return q.Bytes()[14:]
 }
 
-func (f *Forwarder) build4(q, p *packet.Packet, k icmpKind, from, to netip.Addr) {
-	quoted := min(p.Len()-int(p.L3), icmp4Max-28)
+func build4(q, p *packet.Packet, k icmpKind, info uint32, from, to netip.Addr) {
+	quoted := min(l3Size(p), icmp4Max-28)
 	b := frame(q, 28+quoted)
 	clear(b[:28])
 	p.CopyOut(b[28:], int(p.L3))
 	b[0], b[1], b[8], b[9] = 0x45, 0xc0, 64, protoICMP // TOS: internetwork control, RFC 1812 4.3.2.5
 	binary.BigEndian.PutUint16(b[2:], uint16(len(b)))
+	b[6] = 0x40 // DF, so that an identification of 0 will do (RFC 6864, 4.1)
 	a4, t4 := from.As4(), to.As4()
 	copy(b[12:], a4[:])
 	copy(b[16:], t4[:])
 	binary.BigEndian.PutUint16(b[10:], ^checksum.Checksum(b[:20], 0))
 	m := b[20:]
 	m[0], m[1] = k.type4, k.code4
-	if k == icmpTooBig {
-		binary.BigEndian.PutUint16(m[6:], uint16(f.icmpMTU)) // RFC 1191
-	}
+	binary.BigEndian.PutUint32(m[4:], info) // the MTU in the low half, RFC 1191
 	binary.BigEndian.PutUint16(m[2:], ^checksum.Checksum(m, 0))
 	q.EtherType, q.Flags, q.Proto, q.L4 = etherIPv4, packet.IPv4, protoICMP, 34
 }
 
-func (f *Forwarder) build6(q, p *packet.Packet, k icmpKind, from, to netip.Addr) {
-	quoted := min(p.Len()-int(p.L3), icmp6Max-48)
+func build6(q, p *packet.Packet, k icmpKind, info uint32, from, to netip.Addr) {
+	quoted := min(l3Size(p), icmp6Max-48)
 	b := frame(q, 48+quoted)
 	clear(b[:48])
 	p.CopyOut(b[48:], int(p.L3))
@@ -144,9 +192,7 @@ func (f *Forwarder) build6(q, p *packet.Packet, k icmpKind, from, to netip.Addr)
 	copy(b[24:], t16[:])
 	m := b[40:]
 	m[0], m[1] = k.type6, k.code6
-	if k == icmpTooBig {
-		binary.BigEndian.PutUint32(m[4:], f.icmpMTU)
-	}
+	binary.BigEndian.PutUint32(m[4:], info)
 	sum := checksum.Checksum(b[8:40], uint16(protoICMPv6))
 	sum = checksum.Combine(sum, uint16(len(m)))
 	binary.BigEndian.PutUint16(m[2:], ^checksum.Checksum(m, sum))

@@ -27,9 +27,20 @@ func putMAC(b []byte, mac uint64) {
 	b[0], b[1], b[2], b[3], b[4], b[5] = byte(mac>>40), byte(mac>>32), byte(mac>>24), byte(mac>>16), byte(mac>>8), byte(mac)
 }
 
+// lookup finds the port of br, bridge number k, behind which dst lives. A
+// table may still name a port that has left the bridge.
+func (s *Snapshot) lookup(br *Bridge, k int, dst uint64) (port uint16, ok bool) {
+	port, ok = br.FDB.Lookup(dst)
+	return port, ok && int(port) < len(s.Ports) && s.Ports[port].Bridge == k
+}
+
 // bridge forwards p, which came in by a port of a bridge.
 func (f *Forwarder) bridge(s *Snapshot, p *packet.Packet, now int64, out *Output, last *l2Memory) {
 	b := p.Bytes()
+	if p.Flags&packet.Raw != 0 || len(b) < 14 {
+		out.drop(p, packet.DropTruncated)
+		return
+	}
 	dst, src := fib.MAC(b), fib.MAC(b[6:])
 	if last.valid && last.dst == dst && last.src == src && last.in == p.In {
 		f.send(s, last.out, p, out)
@@ -43,17 +54,17 @@ func (f *Forwarder) bridge(s *Snapshot, p *packet.Packet, now int64, out *Output
 		out.drop(p, packet.DropReserved)
 		return
 	}
-	br := &s.Bridges[s.Ports[p.In].Bridge]
+	k := s.Ports[p.In].Bridge
+	br := &s.Bridges[k]
 	br.FDB.Learn(src, p.In, now)
-	if br.Iface != NoIface {
+	if int(br.Iface) < len(s.Ifaces) {
 		i := &s.Ifaces[br.Iface]
 		if dst == i.MAC {
 			f.input(s, br.Iface, p, now, out)
 			return
 		}
 		if group(dst) && wanted(i, p) {
-			if q := f.cache.Clone(p); q != nil {
-				f.Created += uint64(q.Segs)
+			if q := f.clone(p); q != nil {
 				f.input(s, br.Iface, q, now, out)
 			}
 		}
@@ -62,7 +73,7 @@ func (f *Forwarder) bridge(s *Snapshot, p *packet.Packet, now int64, out *Output
 		f.flood(s, br, p.In, p, out)
 		return
 	}
-	port, ok := br.FDB.Lookup(dst)
+	port, ok := s.lookup(br, k, dst)
 	switch {
 	case !ok:
 		f.flood(s, br, p.In, p, out)
@@ -79,12 +90,11 @@ func (f *Forwarder) bridge(s *Snapshot, p *packet.Packet, now int64, out *Output
 func (f *Forwarder) flood(s *Snapshot, br *Bridge, in uint16, p *packet.Packet, out *Output) {
 	last := uint16(packet.NoPort)
 	for _, port := range br.Ports {
-		if port == in || !s.Ports[port].Up {
+		if port == in || !s.Ports[port].Up || s.Ports[port].Tun {
 			continue
 		}
 		if last != packet.NoPort {
-			if q := f.cache.Clone(p); q != nil {
-				f.Created += uint64(q.Segs)
+			if q := f.clone(p); q != nil {
 				f.send(s, last, q, out)
 			}
 		}

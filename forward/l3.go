@@ -19,19 +19,25 @@ const (
 	protoUDP    = 17
 	protoICMPv6 = 58
 
-	// ICMPv6 types of neighbour discovery, RFC 4861, and of multicast
-	// listener discovery, which ends at a router.
-	ndRouterSolicit = 133
-	ndRedirect      = 137
-	icmp6Echo       = 128
+	// ICMPv6 types, RFC 4443 and 4861.
+	icmp6Echo  = 128
+	ndSolicit  = 135
+	ndAdvert   = 136
+	ndRedirect = 137
+
+	arpLen = 28 // bytes of an ARP packet for IPv4 on Ethernet, RFC 826
 )
 
 // routed takes a packet that came in by a routed port.
 func (f *Forwarder) routed(s *Snapshot, p *packet.Packet, now int64, out *Output) {
 	i := &s.Ifaces[p.In]
 	if p.Flags&packet.Raw == 0 {
+		if p.HeadLength() < 14 {
+			out.drop(p, packet.DropTruncated)
+			return
+		}
 		switch dst := fib.MAC(p.Bytes()); {
-		case dst == i.MAC && p.VLANs > 0, p.VLANs > 0:
+		case p.VLANs > 0:
 			out.drop(p, packet.DropVLAN)
 			return
 		case dst == i.MAC:
@@ -53,17 +59,19 @@ func wanted(i *Iface, p *packet.Packet) bool {
 	b := p.Bytes()[p.L3:]
 	switch {
 	case p.Flags&packet.ARP != 0:
-		return len(b) >= 28 && (i.has(netip.AddrFrom4([4]byte(b[24:28]))) || [4]byte(b[14:18]) == [4]byte(b[24:28]))
+		return len(b) >= arpLen && (i.has(netip.AddrFrom4([4]byte(b[24:28]))) || [4]byte(b[14:18]) == [4]byte(b[24:28]))
 	case p.Flags&packet.IPv6 == 0 || p.Proto != protoICMPv6 || p.L4 == 0 || int(p.L4) >= p.HeadLength():
 		return false
 	}
 	t := p.Bytes()[p.L4]
-	if t == ndRouterSolicit+2 { // a neighbour solicitation, for an address of ours
+	if t == ndSolicit { // for an address of ours?
 		l4 := p.Bytes()[p.L4:]
 		return len(l4) >= 24 && i.has(netip.AddrFrom16([16]byte(l4[8:24])))
 	}
-	return t == ndRouterSolicit+3 || t == icmp6Echo && b[24] == 0xff && b[25] == 2 && b[39] == 1
+	return t == ndAdvert || t == icmp6Echo && [16]byte(b[24:40]) == allNodes
 }
+
+var allNodes = [16]byte{0: 0xff, 1: 2, 15: 1} // ff02::1
 
 // has reports whether addr is one of the interface's own.
 func (i *Iface) has(addr netip.Addr) bool {
@@ -81,6 +89,8 @@ func (f *Forwarder) input(s *Snapshot, in uint16, p *packet.Packet, now int64, o
 	switch {
 	case p.VLANs > 0:
 		out.drop(p, packet.DropVLAN)
+	case p.Flags&packet.ARP != 0 && p.HeadLength() < int(p.L3)+arpLen:
+		out.drop(p, packet.DropMalformed)
 	case p.Flags&packet.ARP != 0:
 		punt(in, p, out)
 	case p.Bad != 0:
@@ -108,56 +118,58 @@ func (f *Forwarder) input4(s *Snapshot, in uint16, p *packet.Packet, now int64, 
 	}
 	trim(p, int(binary.BigEndian.Uint16(h[2:])))
 	src, dst := netip.AddrFrom4([4]byte(h[12:16])), netip.AddrFrom4([4]byte(h[16:20]))
-	if martian4(src, true) || martian4(dst, false) || p.Flags&packet.Mcast != 0 {
+	if martian4(h[12]) || martian4(h[16]) || p.Flags&packet.Mcast != 0 {
 		out.drop(p, packet.DropMartian)
 		return
 	}
 	r := f.route(s, dst)
-	if r != nil && r.Kind == fib.Local {
+	switch {
+	case r != nil && r.Kind == fib.Local:
 		f.local(s, in, p, now, out)
-		return
+	case src.IsLinkLocalUnicast() || dst.IsLinkLocalUnicast(): // RFC 3927, 7
+		out.drop(p, packet.DropMartian)
+	default:
+		f.forward(s, r, dst, h[8], p, now, out)
 	}
-	if h[8] <= 1 {
-		f.icmpError(s, in, p, icmpTimeExceeded, now, out)
-		out.drop(p, packet.DropTTL)
-		return
-	}
-	f.forward(s, in, r, dst, p, now, out)
 }
 
 func (f *Forwarder) input6(s *Snapshot, in uint16, p *packet.Packet, now int64, out *Output) {
 	h := p.Bytes()[p.L3:]
 	trim(p, 40+int(binary.BigEndian.Uint16(h[4:])))
 	src, dst := netip.AddrFrom16([16]byte(h[8:24])), netip.AddrFrom16([16]byte(h[24:40]))
-	if dst.IsMulticast() || dst.IsLinkLocalUnicast() {
-		// Never forwarded; of interest are discovery and pings to ourselves.
-		i := &s.Ifaces[in]
-		if p.Proto == protoICMPv6 && (i.has(dst) || dst.IsMulticast() && wanted(i, p)) {
+	switch {
+	case src.IsMulticast(), src.IsLoopback(), dst.IsLoopback(), dst.IsUnspecified(), src.Is4In6(), dst.Is4In6():
+		out.drop(p, packet.DropMartian)
+	case dst.IsMulticast(): // never forwarded; discovery and pings are ours
+		if wanted(&s.Ifaces[in], p) {
 			punt(in, p, out)
 			return
 		}
 		out.drop(p, packet.DropNotForUs)
-		return
-	}
-	if src.IsMulticast() || src.IsLoopback() || dst.IsLoopback() || dst.IsUnspecified() || p.Flags&packet.Mcast != 0 {
+	case p.Flags&packet.Mcast != 0, src.IsUnspecified(): // RFC 4291, 2.5.2
 		out.drop(p, packet.DropMartian)
-		return
+	case dst.IsLinkLocalUnicast(): // one of this link's, so in no routing table
+		if s.Ifaces[in].has(dst) {
+			f.local(s, in, p, now, out)
+			return
+		}
+		out.drop(p, packet.DropMartian)
+	default:
+		f.global6(s, in, src, dst, h[7], p, now, out)
 	}
+}
+
+// global6 routes what is for an address of global scope.
+func (f *Forwarder) global6(s *Snapshot, in uint16, src, dst netip.Addr, hops uint8, p *packet.Packet, now int64, out *Output) {
 	r := f.route(s, dst)
-	if r != nil && r.Kind == fib.Local {
+	switch {
+	case r != nil && r.Kind == fib.Local:
 		f.local(s, in, p, now, out)
-		return
-	}
-	if src.IsUnspecified() || src.IsLinkLocalUnicast() { // RFC 4291 2.5.2, 2.5.6
+	case src.IsLinkLocalUnicast(): // RFC 4291, 2.5.6
 		out.drop(p, packet.DropMartian)
-		return
+	default:
+		f.forward(s, r, dst, hops, p, now, out)
 	}
-	if h[7] <= 1 {
-		f.icmpError(s, in, p, icmpTimeExceeded, now, out)
-		out.drop(p, packet.DropTTL)
-		return
-	}
-	f.forward(s, in, r, dst, p, now, out)
 }
 
 // trim cuts what Ethernet padded, or anybody appended, behind the packet.
@@ -168,37 +180,37 @@ func trim(p *packet.Packet, total int) {
 	}
 }
 
-// martian4 reports addresses that must not be on the wire (RFC 1812, 5.3.7).
-func martian4(a netip.Addr, source bool) bool {
-	b := a.As4()
-	switch {
-	case b[0] == 0, b[0] == 127, b[0] >= 240:
-		return true
-	}
-	return b[0] >= 224 // multicast is neither a source nor routed here
-}
+// martian4 reports first bytes of IPv4 addresses that are neither a source nor
+// routed here: this network, loopback, multicast and what is beyond (RFC 1812,
+// 5.3.7).
+func martian4(first byte) bool { return first == 0 || first == 127 || first >= 224 }
 
-// local deals with a packet for an address of the router's own.
+// local deals with a packet for an address of the router's own. Nothing here
+// reassembles, so fragments are not understood.
 func (f *Forwarder) local(s *Snapshot, in uint16, p *packet.Packet, now int64, out *Output) {
+	icmp := uint8(protoICMP)
+	if p.Flags&packet.IPv6 != 0 {
+		icmp = protoICMPv6
+	}
 	switch {
-	case p.Proto == protoICMP && p.Flags&packet.IPv4 != 0, p.Proto == protoICMPv6 && p.Flags&packet.IPv6 != 0:
+	case p.Flags&packet.Fragment != 0:
+	case p.Proto == icmp:
 		punt(in, p, out)
 		return
-	case p.Proto == protoUDP:
-		f.icmpError(s, in, p, icmpPortUnreachable, now, out)
-	case p.Proto != protoTCP:
-		f.icmpError(s, in, p, icmpProtoUnreachable, now, out)
+	case p.Proto == protoUDP || p.Proto == protoTCP:
+		f.icmpError(s, p, icmpPortUnreachable, 0, now, out)
+	case icmp == protoICMP:
+		f.icmpError(s, p, icmpProtoUnreachable, 0, now, out)
+	case int(p.L4) == int(p.L3)+40: // points to the next header field of the fixed header
+		f.icmpError(s, p, icmpProtoUnreachable, 6, now, out)
 	}
 	out.drop(p, packet.DropProtocol)
 }
 
-// A hop is the last route looked up and the neighbour at its end, valid for
-// one snapshot.
+// A hop is the last route looked up, valid for one snapshot.
 type hop struct {
 	dst   netip.Addr
 	route *fib.Route
-	neigh *fib.Neigh
-	via   netip.Addr
 }
 
 // route finds the route of dst, often the one found before.
@@ -207,35 +219,39 @@ func (f *Forwarder) route(s *Snapshot, dst netip.Addr) *fib.Route {
 		return f.hop.route
 	}
 	r := s.Routes.Lookup(dst)
-	f.hop = hop{dst: dst, route: r}
+	f.hop = hop{dst, r}
 	return r
 }
 
 // forward sends p on by r, the route of dst.
-func (f *Forwarder) forward(s *Snapshot, in uint16, r *fib.Route, dst netip.Addr, p *packet.Packet, now int64, out *Output) {
+func (f *Forwarder) forward(s *Snapshot, r *fib.Route, dst netip.Addr, ttl uint8, p *packet.Packet, now int64, out *Output) {
 	switch {
-	case r == nil:
-		f.icmpError(s, in, p, icmpNoRoute, now, out)
+	case r == nil || r.Sends() && int(r.Iface) >= len(s.Ifaces):
+		f.icmpError(s, p, icmpNoRoute, 0, now, out)
 		out.drop(p, packet.DropNoRoute)
-		return
 	case r.Kind == fib.Blackhole:
 		out.drop(p, packet.DropBlackhole)
-		return
 	case r.Kind == fib.Unreachable:
-		f.icmpError(s, in, p, icmpHostUnreachable, now, out)
+		f.icmpError(s, p, icmpHostUnreachable, 0, now, out)
 		out.drop(p, packet.DropNoRoute)
-		return
-	case r.Kind == fib.Broadcast:
+	case r.Kind == fib.Broadcast: // RFC 2644
 		out.drop(p, packet.DropMartian)
-		return
+	case ttl <= 1:
+		f.icmpError(s, p, icmpTimeExceeded, 0, now, out)
+		out.drop(p, packet.DropTTL)
+	case l3Size(p) > s.Ifaces[r.Iface].MTU:
+		f.tooBig(s, r, dst, p, now, out)
+	default:
+		decrement(p)
+		f.output(s, r.Iface, nextHop(r, dst), p, now, out)
 	}
-	i := &s.Ifaces[r.Iface]
-	if l3Size(p) > i.MTU {
-		f.tooBig(s, in, r, dst, p, now, out)
-		return
+}
+
+func nextHop(r *fib.Route, dst netip.Addr) netip.Addr {
+	if r.Via.IsValid() {
+		return r.Via
 	}
-	decrement(p)
-	f.output(s, r, dst, p, now, out)
+	return dst
 }
 
 // l3Size is the length of the packet, or of a segment, from its IP header on.
@@ -247,22 +263,24 @@ func l3Size(p *packet.Packet) int {
 }
 
 // tooBig cuts an IPv4 packet that may be cut, and tells the sender of others.
-func (f *Forwarder) tooBig(s *Snapshot, in uint16, r *fib.Route, dst netip.Addr, p *packet.Packet, now int64, out *Output) {
-	if p.Flags&packet.IPv4 != 0 && p.Bytes()[p.L3+6]&0x40 == 0 && p.Vnet.GSOType == packet.GSONone {
-		decrement(p)
-		var frags packet.List
-		if why := f.fragment(p, s.Ifaces[r.Iface].MTU, &frags); why != 0 {
-			out.drop(p, why)
-			return
-		}
-		for q := frags.Pop(); q != nil; q = frags.Pop() {
-			f.output(s, r, dst, q, now, out)
-		}
+// A superpacket whose segments are too long is not cut, DF or not: its sender
+// takes the segment size from the path's MTU, which it is told.
+func (f *Forwarder) tooBig(s *Snapshot, r *fib.Route, dst netip.Addr, p *packet.Packet, now int64, out *Output) {
+	mtu := s.Ifaces[r.Iface].MTU
+	if p.Flags&packet.IPv4 == 0 || p.Bytes()[p.L3+6]&0x40 != 0 || p.Vnet.GSOType != packet.GSONone {
+		f.icmpError(s, p, icmpTooBig, uint32(mtu), now, out)
+		out.drop(p, packet.DropTooBig)
 		return
 	}
-	f.icmpMTU = uint32(s.Ifaces[r.Iface].MTU)
-	f.icmpError(s, in, p, icmpTooBig, now, out)
-	out.drop(p, packet.DropTooBig)
+	decrement(p)
+	var frags packet.List
+	if why := f.fragment(p, mtu, &frags); why != 0 {
+		out.drop(p, why)
+		return
+	}
+	for q := frags.Pop(); q != nil; q = frags.Pop() {
+		f.output(s, r.Iface, nextHop(r, dst), q, now, out)
+	}
 }
 
 // decrement takes one off the TTL or hop limit. The TTL is the high byte of
@@ -278,50 +296,47 @@ func decrement(p *packet.Packet) {
 	binary.BigEndian.PutUint16(h[10:], uint16(sum+sum>>16))
 }
 
-// output finds the neighbour at the end of r and sends p there; without one
-// p waits.
-func (f *Forwarder) output(s *Snapshot, r *fib.Route, dst netip.Addr, p *packet.Packet, now int64, out *Output) {
-	i := &s.Ifaces[r.Iface]
+// output sends p, whose IP header is final, to the neighbour via on an L3
+// interface; while its MAC address is not known p waits.
+func (f *Forwarder) output(s *Snapshot, iface uint16, via netip.Addr, p *packet.Packet, now int64, out *Output) {
+	i := &s.Ifaces[iface]
 	if i.Tun {
 		f.toTun(s, i, p, out)
 		return
 	}
-	via := dst
-	if r.Via.IsValid() {
-		via = r.Via
-	}
-	n := f.neighbour(s, r, dst, via)
+	n := f.neighbour(s, iface, via, now)
 	switch {
 	case n == nil:
-		f.wait(r.Iface, via, p, now, out)
+		f.wait(iface, via, p, now, out)
 	case n.Failed:
-		f.icmpError(s, p.In, p, icmpHostUnreachable, now, out)
+		f.icmpError(s, p, icmpHostUnreachable, 0, now, out)
 		out.drop(p, packet.DropNeighFailed)
 	default:
-		if n.Used != nil && now-n.Used.Load() > usedGrain {
-			n.Used.Store(now)
-		}
-		f.toEther(s, i, n, p, out)
+		f.toEther(s, i, fib.MAC(n.MAC[:]), p, out)
 	}
 }
 
-// usedGrain is how exact Neigh.Used is, in ns.
-const usedGrain = 1e9
+// usedGrain is how exact Neigh.Used is, in ns: workers share the word.
+const usedGrain = 250e6
 
-// neighbour is the lookup of via, remembered with the last route.
-func (f *Forwarder) neighbour(s *Snapshot, r *fib.Route, dst, via netip.Addr) *fib.Neigh {
-	if f.hop.dst == dst && f.hop.route == r && f.hop.neigh != nil && f.hop.via == via {
-		return f.hop.neigh
+// neighbour looks a neighbour up, often the one found before, and notes that
+// it is used.
+func (f *Forwarder) neighbour(s *Snapshot, iface uint16, addr netip.Addr, now int64) *fib.Neigh {
+	n := f.near
+	if n == nil || n.Iface != iface || n.Addr != addr {
+		if n = s.Neigh.Lookup(iface, addr); n == nil {
+			return nil
+		}
+		f.near = n
 	}
-	n := s.Neigh.Lookup(r.Iface, via)
-	if f.hop.dst == dst && f.hop.route == r {
-		f.hop.neigh, f.hop.via = n, via
+	if n.Used != nil && now-n.Used.Load() > usedGrain {
+		n.Used.Store(now)
 	}
 	return n
 }
 
-// toEther gives p an Ethernet header to n and sends it.
-func (f *Forwarder) toEther(s *Snapshot, i *Iface, n *fib.Neigh, p *packet.Packet, out *Output) {
+// toEther gives p an Ethernet header to dst and sends it.
+func (f *Forwarder) toEther(s *Snapshot, i *Iface, dst uint64, p *packet.Packet, out *Output) {
 	if p.L3 > 14 {
 		p.Pull(int(p.L3) - 14)
 	} else if p.L3 < 14 && p.Push(14-int(p.L3)) == nil {
@@ -330,10 +345,10 @@ func (f *Forwarder) toEther(s *Snapshot, i *Iface, n *fib.Neigh, p *packet.Packe
 	}
 	p.Flags &^= packet.Raw | packet.Mcast
 	b := p.Bytes()
-	copy(b, n.MAC[:])
+	putMAC(b, dst)
 	putMAC(b[6:], i.MAC)
 	binary.BigEndian.PutUint16(b[12:], etherType(p))
-	f.resized(p)
+	resized(p)
 	f.emit(s, i, p, out)
 }
 
@@ -341,7 +356,7 @@ func (f *Forwarder) toEther(s *Snapshot, i *Iface, n *fib.Neigh, p *packet.Packe
 func (f *Forwarder) toTun(s *Snapshot, i *Iface, p *packet.Packet, out *Output) {
 	p.Pull(int(p.L3))
 	p.Flags = p.Flags&^packet.Mcast | packet.Raw
-	f.resized(p)
+	resized(p)
 	f.emit(s, i, p, out)
 }
 
@@ -352,10 +367,14 @@ func etherType(p *packet.Packet) uint16 {
 	return etherIPv4
 }
 
-// resized brings WireLen in line with headers that came or went.
-func (f *Forwarder) resized(p *packet.Packet) {
+// resized brings WireLen in line with headers that came or went, and clears a
+// header length that means nothing: the kernel believes it, and refuses one
+// that is longer than the frame.
+func resized(p *packet.Packet) {
 	p.WireLen = uint32(p.Len())
-	if p.Vnet.GSOType != packet.GSONone {
-		p.WireLen += uint32(p.Segs-1) * uint32(p.Vnet.HdrLen)
+	if p.Vnet.GSOType == packet.GSONone {
+		p.Vnet.HdrLen = 0
+		return
 	}
+	p.WireLen += uint32(p.Segs-1) * uint32(p.Vnet.HdrLen)
 }

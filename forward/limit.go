@@ -1,42 +1,67 @@
 package forward
 
-import "net/netip"
-
-// Rates of ICMP errors: a burst and then so many a second to one host. The
-// first message to a host is always sent.
-const (
-	icmpBurst    = 20
-	icmpInterval = 100e6 // ns for one more message
-	limitSlots   = 256   // hosts remembered; a collision forgets the older one
+import (
+	"encoding/binary"
+	"math/bits"
+	"net/netip"
 )
 
-// A limiter is a token bucket for each of the last hosts that errors went to.
+// Rates of ICMP errors of one worker: to one host a burst and then so many a
+// second, and the same for all hosts together, which bounds what forged
+// sources can make us send. The first message to a host is always sent
+// unless the latter is used up.
+const (
+	hostBurst    = 20
+	hostInterval = 100e6 // ns for one more message: 10/s
+	allBurst     = 1000
+	allInterval  = 1e6 // ns: 1000/s
+	limitSets    = 128 // sets of hosts remembered
+	limitWays    = 4   // hosts of a set; a fifth makes us forget the longest silent
+)
+
+// A bucket is a token bucket: tokens used of burst, one given back each
+// interval. The zero value is full.
+type bucket struct {
+	used int64
+	last int64 // when tokens were last given back, ns
+}
+
+func (b *bucket) take(burst, interval, now int64) bool {
+	n := (now - b.last) / interval
+	b.last += n * interval
+	b.used = max(b.used-n, 0)
+	if b.used >= burst {
+		return false
+	}
+	b.used++
+	return true
+}
+
+// A limiter has a bucket for each of the last hosts that errors went to.
 type limiter struct {
-	slots [limitSlots]struct {
-		host   netip.Addr
-		tokens int64
-		last   int64
+	all  bucket
+	sets [limitSets][limitWays]struct {
+		host netip.Addr
+		bucket
 	}
 }
 
 func (l *limiter) allow(host netip.Addr, now int64) bool {
-	b := host.As16()
-	h := uint32(0)
-	for _, x := range b {
-		h = h*31 + uint32(x)
+	a := host.As16()
+	hi, lo := bits.Mul64(binary.BigEndian.Uint64(a[:8])*31+binary.BigEndian.Uint64(a[8:]), 0x9e3779b97f4a7c15)
+	set := &l.sets[(hi^lo)%limitSets]
+	e := &set[0]
+	for i := range set {
+		if set[i].host == host {
+			e = &set[i]
+			break
+		}
+		if set[i].last < e.last {
+			e = &set[i]
+		}
 	}
-	s := &l.slots[(h^h>>8)%limitSlots]
-	if s.host != host {
-		s.host, s.tokens, s.last = host, icmpBurst-1, now
-		return true
+	if e.host != host {
+		e.host, e.bucket = host, bucket{last: now}
 	}
-	if n := (now - s.last) / icmpInterval; n > 0 {
-		s.tokens = min(s.tokens+n, icmpBurst)
-		s.last += n * icmpInterval
-	}
-	if s.tokens == 0 {
-		return false
-	}
-	s.tokens--
-	return true
+	return e.take(hostBurst, hostInterval, now) && l.all.take(allBurst, allInterval, now)
 }

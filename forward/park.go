@@ -3,25 +3,32 @@ package forward
 import (
 	"net/netip"
 
+	"taprouter/fib"
 	"taprouter/packet"
 )
 
-// Bounds of waiting: neighbours waited for, packets for one of them, and how
-// often and how long.
+// Bounds of waiting: neighbours waited for, packets for one of them and for
+// all, how many of these hold a tail, and how often and how long.
 const (
 	parkSlots   = 64
 	parkPackets = 64
-	askAgain    = 1e9  // ns between two requests for one neighbour
-	parkTime    = 10e9 // ns until a packet that nobody cares for is dropped
+	parkAll     = 1024
+	parkTails   = 16
+	askAgain    = 1e9 // ns between two requests for one neighbour
+	parkTime    = 5e9 // ns until a packet that nobody cares for is dropped
 )
 
 // A park holds packets whose neighbour is not known yet.
 type park struct {
-	segs  int // wire packets waiting
-	used  int // slots in use, the first ones
-	slots [parkSlots]parked
+	segs   int // wire packets waiting
+	n      int // packets waiting
+	tails  int // those of them that hold a tail
+	used   int // slots in use, the first ones
+	looked int64
+	slots  [parkSlots]parked
 }
 
+// A parked is a neighbour with the packets that wait for it, perhaps none.
 type parked struct {
 	iface uint16
 	addr  netip.Addr
@@ -39,20 +46,52 @@ func (f *Forwarder) wait(iface uint16, addr netip.Addr, p *packet.Packet, now in
 			out.drop(p, packet.DropNeighQueue)
 			return
 		}
+		if k.used == 0 {
+			k.looked = now
+		}
 		e = &k.slots[k.used]
 		*e = parked{iface: iface, addr: addr, since: now, asked: now - askAgain}
 		k.used++
 	}
-	if now-e.asked >= askAgain {
+	e.ask(now, out)
+	if e.list.Len() == parkPackets || e.list.Len() > 0 && k.n == parkAll {
+		out.drop(k.pop(e), packet.DropNeighQueue) // the oldest makes room, as in the kernel
+	}
+	if k.n == parkAll || p.HasTail() && k.tails == parkTails {
+		out.drop(p, packet.DropNeighQueue)
+		return
+	}
+	k.push(e, p)
+}
+
+// ask asks for the neighbour unless that was done a short while ago.
+func (e *parked) ask(now int64, out *Output) {
+	if now-e.asked >= askAgain && out.resolve(e.iface, e.addr) {
 		e.asked = now
-		out.resolve(iface, addr)
 	}
-	if e.list.Len() == parkPackets { // the oldest makes room, as in the kernel
-		k.segs -= int(e.list.Front().Segs)
-		out.drop(e.list.Pop(), packet.DropNeighQueue)
-	}
+}
+
+func (k *park) push(e *parked, p *packet.Packet) {
+	k.n++
 	k.segs += int(p.Segs)
+	if p.HasTail() {
+		k.tails++
+	}
 	e.list.Push(p)
+}
+
+// pop takes the oldest packet that waits for e; nil if there is none.
+func (k *park) pop(e *parked) *packet.Packet {
+	p := e.list.Pop()
+	if p == nil {
+		return nil
+	}
+	k.n--
+	k.segs -= int(p.Segs)
+	if p.HasTail() {
+		k.tails--
+	}
+	return p
 }
 
 func (k *park) find(iface uint16, addr netip.Addr) *parked {
@@ -72,41 +111,45 @@ func (k *park) remove(i int) {
 }
 
 // Retry sends what waited for neighbours that s knows, and drops what waited
-// for those that did not answer. It is called with each new snapshot, before
-// anything is read.
+// for those that did not answer, or for too long. It is called with each new
+// snapshot, before anything is read.
 func (f *Forwarder) Retry(s *Snapshot, now int64, out *Output) {
 	f.use(s)
 	k := &f.park
+	k.looked = now
 	for i := 0; i < k.used; {
 		e := &k.slots[i]
-		n := s.Neigh.Lookup(e.iface, e.addr)
-		if n == nil && now-e.since < parkTime && int(e.iface) < len(s.Ifaces) {
+		var n *fib.Neigh
+		if int(e.iface) < len(s.Ifaces) {
+			n = f.neighbour(s, e.iface, e.addr, now)
+		}
+		if n == nil && now-e.since < parkTime {
+			e.ask(now, out)
 			i++
 			continue
 		}
-		for p := e.list.Pop(); p != nil; p = e.list.Pop() {
-			k.segs -= int(p.Segs)
-			switch {
-			case n == nil || int(e.iface) >= len(s.Ifaces):
-				out.drop(p, packet.DropNeighFailed)
-			case n.Failed:
-				f.icmpError(s, p.In, p, icmpHostUnreachable, now, out)
-				out.drop(p, packet.DropNeighFailed)
-			default:
-				f.toEther(s, &s.Ifaces[e.iface], n, p, out)
-			}
-		}
+		f.unpark(s, e, n, now, out)
 		k.remove(i)
 	}
 }
 
+// unpark empties e: n is the neighbour, nil if it was waited for too long.
+func (f *Forwarder) unpark(s *Snapshot, e *parked, n *fib.Neigh, now int64, out *Output) {
+	for p := f.park.pop(e); p != nil; p = f.park.pop(e) {
+		if n != nil && !n.Failed {
+			f.toEther(s, &s.Ifaces[e.iface], fib.MAC(n.MAC[:]), p, out)
+			continue
+		}
+		f.icmpError(s, p, icmpHostUnreachable, 0, now, out)
+		out.drop(p, packet.DropNeighFailed)
+	}
+}
+
 func (k *park) purge(out *Output, why packet.Reason) {
-	for k.used > 0 {
+	for ; k.used > 0; k.remove(k.used - 1) {
 		e := &k.slots[k.used-1]
-		for p := e.list.Pop(); p != nil; p = e.list.Pop() {
+		for p := k.pop(e); p != nil; p = k.pop(e) {
 			out.drop(p, why)
 		}
-		k.remove(k.used - 1)
 	}
-	k.segs = 0
 }
