@@ -1,0 +1,162 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Dir is where control sockets lie.
+const Dir = "/run/taprouter"
+
+// SocketPath is the control socket of the router with this name.
+func SocketPath(name string) string { return filepath.Join(Dir, name+".sock") }
+
+// ErrRunning says that another router holds the name.
+var ErrRunning = errors.New("a router with this name is running")
+
+// Listen makes the control socket of a name, mode 0660. A socket that nobody
+// answers on any more is replaced.
+func Listen(name string) (net.Listener, error) {
+	if name == "" || name != filepath.Base(name) {
+		return nil, fmt.Errorf("api: name %q: want a plain file name", name)
+	}
+	if err := os.MkdirAll(Dir, 0o755); err != nil {
+		return nil, fmt.Errorf("api: %w", err)
+	}
+	path := SocketPath(name)
+	if c, err := net.Dial("unix", path); err == nil {
+		c.Close()
+		return nil, fmt.Errorf("%w: %s; give another --name", ErrRunning, name)
+	} else if errors.Is(err, syscall.ECONNREFUSED) {
+		if err := os.Remove(path); err != nil {
+			return nil, fmt.Errorf("api: stale socket: %w", err)
+		}
+	}
+	old := unix.Umask(0o117) // from its first moment the socket is 0660
+	defer unix.Umask(old)
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("api: %w", err)
+	}
+	return l, nil
+}
+
+// Serve answers on l until ctx ends, then closes it.
+func Serve(ctx context.Context, l net.Listener, r Router) error {
+	srv := &http.Server{Handler: handler(r), ReadHeaderTimeout: 5 * time.Second, ConnContext: peer}
+	stop := context.AfterFunc(ctx, func() {
+		grace, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		if srv.Shutdown(grace) != nil {
+			srv.Close()
+		}
+	})
+	err := srv.Serve(l)
+	if stop() { // it was not ctx that ended it
+		return fmt.Errorf("api: %w", err)
+	}
+	return nil
+}
+
+type peerKey struct{}
+
+// peer notes who is at the other end (SO_PEERCRED).
+func peer(ctx context.Context, c net.Conn) context.Context {
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		return ctx
+	}
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return ctx
+	}
+	_ = raw.Control(func(fd uintptr) {
+		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			ctx = context.WithValue(ctx, peerKey{}, cred)
+		}
+	})
+	return ctx
+}
+
+// A Change is the body of a request that changes something.
+type Change struct {
+	Dev     string `json:"dev"`
+	Queue   int    `json:"queue,omitempty"`
+	Workers []int  `json:"workers,omitempty"`
+	Buckets int    `json:"flow_table_cnt,omitempty"`
+	Mode    string `json:"mode,omitempty"`
+	Len     int    `json:"txqlen,omitempty"`
+	Key     string `json:"key,omitempty"`
+	Value   uint64 `json:"value,omitempty"`
+	Child   int    `json:"child,omitempty"`
+	Kind    string `json:"kind,omitempty"`
+}
+
+// handler has one path for each thing to show and each to change.
+func handler(r Router) http.Handler {
+	mux := http.NewServeMux()
+	show := map[string]func() any{
+		"status": func() any { return r.Status() },
+		"links":  func() any { return r.Links() },
+		"qdiscs": func() any { return r.Qdiscs() },
+		"xps":    func() any { return r.XPS() },
+		"bql":    func() any { return r.BQL() },
+		"fdb":    func() any { return r.FDB() },
+		"routes": func() any { return r.Routes() },
+		"neighs": func() any { return r.Neighs() },
+		"drops":  func() any { return r.Drops() },
+	}
+	for name, get := range show {
+		mux.HandleFunc("GET /v1/"+name, func(w http.ResponseWriter, _ *http.Request) { reply(w, http.StatusOK, get()) })
+	}
+	change := map[string]func(c Change) error{
+		"xps":        func(c Change) error { return r.SetXPS(c.Dev, c.Queue, c.Workers) },
+		"flow_table": func(c Change) error { return r.SetFlowTable(c.Dev, c.Buckets, c.Mode) },
+		"txqlen":     func(c Change) error { return r.SetTxQueueLen(c.Dev, c.Len) },
+		"bql":        func(c Change) error { return r.SetBQL(c.Dev, c.Queue, c.Key, c.Value) },
+		"qdisc":      func(c Change) error { return r.ReplaceQdisc(c.Dev, c.Child, c.Kind) },
+	}
+	for name, set := range change {
+		mux.HandleFunc("POST /v1/"+name, func(w http.ResponseWriter, req *http.Request) {
+			var c Change
+			d := json.NewDecoder(http.MaxBytesReader(w, req.Body, 1<<16))
+			d.DisallowUnknownFields()
+			if err := d.Decode(&c); err != nil {
+				reply(w, http.StatusBadRequest, failure{err.Error()})
+				return
+			}
+			if err := set(c); err != nil {
+				reply(w, http.StatusConflict, failure{err.Error()})
+				return
+			}
+			cred, _ := req.Context().Value(peerKey{}).(*unix.Ucred)
+			if cred == nil {
+				cred = &unix.Ucred{}
+			}
+			slog.Info("changed", "what", name, "dev", c.Dev, "uid", cred.Uid, "pid", cred.Pid)
+			reply(w, http.StatusOK, struct{}{})
+		})
+	}
+	return mux
+}
+
+type failure struct {
+	Error string `json:"error"`
+}
+
+func reply(w http.ResponseWriter, code int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(v) // the peer is gone: nobody to tell
+}
