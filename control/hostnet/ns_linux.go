@@ -207,28 +207,40 @@ func (ns *NS) Do(fn func() error) error {
 // a thread of their own. The thread goes back; if it cannot, it dies with the
 // goroutine rather than serve others from the wrong namespace.
 func onThread(enter, fn func() error) error {
-	done := make(chan error, 1)
+	done := make(chan error)
 	go func() {
 		runtime.LockOSThread()
 		home, err := Current()
-		if err != nil {
-			runtime.UnlockOSThread()
-			done <- err
-			return
-		}
-		defer home.Close()
-		if err := enter(); err != nil {
-			runtime.UnlockOSThread()
-			done <- err
-			return
-		}
-		err = fn()
-		if unix.Setns(home.fd, unix.CLONE_NEWNET) == nil {
+		if err == nil {
+			err = thereAndBack(home, enter, fn)
+			home.Close()
+		} else {
 			runtime.UnlockOSThread()
 		}
 		done <- err
 	}()
 	return <-done
+}
+
+func thereAndBack(home *NS, enter, fn func() error) error {
+	err := enter()
+	if err == nil {
+		err = fn()
+	}
+	if isHere(home) || unix.Setns(home.fd, unix.CLONE_NEWNET) == nil {
+		runtime.UnlockOSThread()
+	}
+	return err
+}
+
+// isHere reports whether the calling thread is in ns.
+func isHere(ns *NS) bool {
+	here, err := Current()
+	if err != nil {
+		return false
+	}
+	defer here.Close()
+	return here.Same(ns)
 }
 
 // handle opens a netlink socket in the namespace.
