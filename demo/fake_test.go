@@ -1,15 +1,12 @@
 package demo
 
 import (
-	"encoding/json"
+	"context"
 	"fmt"
 	"io"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -18,6 +15,8 @@ import (
 
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"taprouter/control/api"
 )
 
 // fakeMode tells the fake router what to do wrong, by environment variable.
@@ -79,12 +78,11 @@ func (f *fake) start() error {
 		go f.forward(a, b, f.mode)
 		go f.forward(b, a, "")
 	}
-	_ = os.MkdirAll(filepath.Dir(f.socket()), 0o755)
-	l, err := net.Listen("unix", f.socket())
+	l, err := api.Listen(f.router)
 	if err != nil {
 		return err
 	}
-	go func() { _ = http.Serve(l, f.api()) }()
+	go func() { _ = api.Serve(context.Background(), l, fakeAPI{f: f}) }()
 	return nil
 }
 
@@ -184,22 +182,36 @@ func ip(args string) error {
 	return nil
 }
 
-// api answers what view asks.
-func (f *fake) api() http.Handler {
-	answer := func(path string, f func() any) {
-		http.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(f()) })
+// A fakeAPI answers what the demo asks.
+type fakeAPI struct {
+	api.Router // nil: nobody asks for the rest
+	f          *fake
+}
+
+func (a fakeAPI) Status() api.Status {
+	sent, dropped := a.f.sent.Load(), a.f.dropped.Load()
+	t := api.Totals{Received: sent + dropped, Sent: sent, Dropped: dropped}
+	if a.f.mode == "unbalanced" {
+		t.Received++
 	}
-	answer("/v1/status", func() any {
-		sent, dropped := f.sent.Load(), f.dropped.Load()
-		t := totals{Received: sent + dropped, Sent: sent, Dropped: dropped}
-		if f.mode == "unbalanced" {
-			t.Received++
-		}
-		return map[string]any{"totals": t}
-	})
-	answer("/v1/drops", func() any {
-		return []map[string]any{{"port": "", "reason": "qdisc_full", "packets": f.dropped.Load()}}
-	})
-	answer("/v1/qdiscs", func() any { return []string{} })
-	return http.DefaultServeMux
+	return api.Status{Totals: t, Balanced: a.f.mode != "unbalanced"}
+}
+
+func (a fakeAPI) Drops() []api.Drop {
+	return []api.Drop{{Reason: "qdisc_full", Packets: a.f.dropped.Load()}}
+}
+
+func (a fakeAPI) Links() []api.Link {
+	return []api.Link{{Name: a.f.l2a, Queues: []api.Queue{{Queue: 0}, {Queue: 1}}}, {Name: a.f.l2b, Queues: []api.Queue{{}}}}
+}
+
+func (a fakeAPI) Qdiscs() []api.Qdisc {
+	return []api.Qdisc{
+		{Dev: a.f.l2a, Kind: "mq", Root: true}, {Dev: a.f.l2a, Kind: "pfifo_fast"}, {Dev: a.f.l2a, Kind: "pfifo_fast", Drops: 3},
+		{Dev: a.f.l2b, Kind: "pfifo_fast", Root: true},
+	}
+}
+
+func (a fakeAPI) XPS() []api.XPS {
+	return []api.XPS{{Dev: a.f.l2a, Buckets: 4096, Mode: "inflight", Moves: 2}}
 }

@@ -1,11 +1,15 @@
 package demo
 
 import (
+	"encoding/json"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
+	"taprouter/control/api"
 	"taprouter/control/config"
 	"taprouter/internal/traffic"
 )
@@ -129,5 +133,30 @@ func TestConfig(t *testing.T) {
 	}
 	if len(c.Warnings) > 0 || len(c.Ports) != 4 || len(c.Bridges) != 1 {
 		t.Errorf("%d ports, %d bridges, warnings %q", len(c.Ports), len(c.Bridges), c.Warnings)
+	}
+}
+
+func TestJoin(t *testing.T) {
+	links := []api.Link{
+		{Name: "a", Queues: []api.Queue{{Queue: 0, RxPackets: 1}, {Queue: 1, TxPackets: 2}}},
+		{Name: "b", Queues: []api.Queue{{Queue: 0}, {Queue: 1}}},
+	}
+	qdiscs := []api.Qdisc{
+		{Dev: "a", Kind: "mq", Root: true, Drops: 9}, {Dev: "a", Kind: "pfifo_fast", Drops: 4}, {Dev: "a", Kind: "pfifo_fast", Drops: 5},
+		{Dev: "b", Kind: "pfifo_fast", Root: true, Requeues: 6},
+	}
+	got := join(links, qdiscs)
+	want := []queue{
+		{Dev: "a", Queue: api.Queue{Queue: 0, RxPackets: 1}, Qdisc: "pfifo_fast", Drops: 4},
+		{Dev: "a", Queue: api.Queue{Queue: 1, TxPackets: 2}, Qdisc: "pfifo_fast", Drops: 5},
+		{Dev: "b", Queue: api.Queue{Queue: 0}, Qdisc: "pfifo_fast", Requeues: 6},
+		{Dev: "b", Queue: api.Queue{Queue: 1}},
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("join (-want +got):\n%s", d)
+	}
+	b, err := json.Marshal(got[1])
+	if err != nil || !strings.Contains(string(b), `"dev":"a","queue":1,`) || !strings.Contains(string(b), `"tx_packets":2,`) {
+		t.Errorf("as JSON: %s, %v", b, err)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/vishvananda/netns"
+
+	"taprouter/control/api"
 )
 
 // names are what this run calls the things it makes. They carry our pid, so
@@ -88,4 +90,4 @@ func (n names) remove() error {
 	return errors.Join(errs...)
 }
 
-func (n names) socket() string { return "/run/taprouter/" + n.router + ".sock" }
+func (n names) socket() string { return api.SocketPath(n.router) }

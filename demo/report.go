@@ -7,6 +7,8 @@ import (
 	"io"
 	"runtime"
 	"strings"
+
+	"taprouter/control/api"
 )
 
 // A Leg is a row of the table, and an element of "legs" in JSON.
@@ -24,13 +26,13 @@ type Leg struct {
 
 // A result is what Run prints. Its exported fields are the JSON object.
 type result struct {
-	Legs      []Leg           `json:"legs"`
-	Queues    json.RawMessage `json:"queues"`
-	Conserved bool            `json:"conserved"`
+	Legs      []Leg   `json:"legs"`
+	Queues    []queue `json:"queues"`
+	Conserved bool    `json:"conserved"`
 
 	opt      Options
-	queues   string // as a table
-	complete bool   // all legs have run
+	xps      []api.XPS
+	complete bool // all legs have run
 	failed   []string
 }
 
@@ -64,7 +66,7 @@ func (r *result) text() string {
 		fmt.Fprintf(&b, "%-14s %9.0f %9d %7d %9d %11d %9.0f %9.0f %9.2f\n",
 			l.Name, l.MbitS, l.Packets, l.Lost, l.Reordered, l.Retransmits, l.RTTP50, l.RTTP99, l.CPU)
 	}
-	fmt.Fprintf(&b, "\n%s\n", strings.TrimRight(r.queues, "\n"))
+	fmt.Fprintf(&b, "\n%s", queueTable(r.Queues, r.xps))
 	if err := r.verdict(); err != nil {
 		fmt.Fprintf(&b, "\nFAILED: %v\n", err)
 	} else {

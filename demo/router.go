@@ -13,12 +13,13 @@ import (
 	"syscall"
 	"time"
 
+	"taprouter/control/api"
 	"taprouter/internal/traffic"
 )
 
 // A router is the child process that forwards.
 type router struct {
-	view
+	api  *api.Client
 	p    *traffic.Process
 	log  *tail
 	over sync.WaitGroup // the goroutine that looks for its end
@@ -40,7 +41,7 @@ func startRouter(ctx context.Context, bin string, n names, cancel context.Cancel
 	if err := os.WriteFile(file, []byte(n.config()), 0o600); err != nil {
 		return nil, err
 	}
-	r := &router{view: newView(n.socket()), log: &tail{}}
+	r := &router{api: api.Dial(n.router), log: &tail{}}
 	cmd := exec.Command(bin, "run", "-c", file, "--name", n.router)
 	cmd.Stdout, cmd.Stderr = r.log, r.log
 	// Not part of our process group: Ctrl-C is ours, we end the router. And
@@ -61,7 +62,8 @@ func (r *router) await(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	for {
-		_, err := r.totals(ctx)
+		var s api.Status
+		err := r.api.Get(ctx, "status", &s)
 		if err == nil {
 			return nil
 		}
@@ -90,7 +92,7 @@ func (r *router) pid() int { return r.p.Cmd.Process.Pid }
 
 // stop ends the router as a user would, and says if it did not end well.
 func (r *router) stop() error {
-	r.close()
+	r.api.Close()
 	err := r.p.Stop(syscall.SIGTERM, stopTimeout)
 	r.over.Wait()
 	if err != nil {

@@ -2,77 +2,17 @@ package demo
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"strings"
 	"time"
+
+	"taprouter/control/api"
 )
 
-// A view is what the router says of itself over its socket.
-type view struct{ http *http.Client }
-
-func newView(socket string) view {
-	return view{&http.Client{
-		Timeout: 5 * time.Second,
-		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", socket)
-		}},
-	}}
-}
-
-func (v view) close() { v.http.CloseIdleConnections() }
-
-// get reads a JSON answer into result.
-func (v view) get(ctx context.Context, path string, result any) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://router"+path, nil)
-	if err != nil {
-		return err
-	}
-	resp, err := v.http.Do(req)
-	if err != nil {
-		return fmt.Errorf("ask the router for %s: %w", path, err)
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return fmt.Errorf("ask the router for %s: %w", path, err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("ask the router for %s: %s: %s", path, resp.Status, strings.TrimSpace(string(b)))
-	}
-	return json.Unmarshal(b, result)
-}
-
-// totals are the terms of the conservation of packets, in wire packets.
-type totals struct {
-	Received, Created, Injected, Sent, Queued, Parked, Punted, Dropped uint64
-}
-
-func (t totals) balanced() bool {
-	return t.Received+t.Created+t.Injected == t.Sent+t.Queued+t.Parked+t.Punted+t.Dropped
-}
-
-func (v view) totals(ctx context.Context) (t totals, err error) {
-	var s struct{ Totals totals }
-	err = v.get(ctx, "/v1/status", &s)
-	return s.Totals, err
-}
-
-// dropCounts are the router's drops by port and reason.
-type dropCounts map[dropKey]uint64
-
-type dropKey struct{ port, reason string }
-
-func (v view) drops(ctx context.Context) (dropCounts, error) {
-	var list []struct {
-		Port, Reason string
-		Packets      uint64
-	}
-	if err := v.get(ctx, "/v1/drops", &list); err != nil {
+// drops gives the router's drops so far.
+func (r *router) drops(ctx context.Context) (dropCounts, error) {
+	var list []api.Drop
+	if err := r.api.Get(ctx, "drops", &list); err != nil {
 		return nil, err
 	}
 	c := dropCounts{}
@@ -81,6 +21,11 @@ func (v view) drops(ctx context.Context) (dropCounts, error) {
 	}
 	return c, nil
 }
+
+// dropCounts are the router's drops by port and reason.
+type dropCounts map[dropKey]uint64
+
+type dropKey struct{ port, reason string }
 
 // noise are the reasons that explain no loss of a leg: what hosts send of
 // their own accord (router solicitations, multicast reports) ends so.
@@ -100,20 +45,82 @@ func (c dropCounts) since(before dropCounts, ports [2]string) (n uint64) {
 	return n
 }
 
+// A queue is what is shown of one queue of a port: what the router read from
+// it, what it wrote to it, and the qdisc in front of it. Wire packets.
+type queue struct {
+	Dev string `json:"dev"`
+	api.Queue
+	Qdisc    string `json:"qdisc,omitempty"`
+	Drops    uint64 `json:"drops"`
+	Requeues uint64 `json:"requeues"`
+	Backlog  uint64 `json:"backlog"` // bytes
+	Qlen     uint64 `json:"qlen"`
+}
+
 // account takes the queues' statistics and the sum of all packets when
 // everything is quiet.
 func (d *demo) account(ctx context.Context, res *result) error {
-	t, err := d.quiet(ctx)
+	s, err := d.quiet(ctx)
 	if err != nil {
 		return err
 	}
-	if res.Conserved = t.balanced(); !res.Conserved {
-		res.fail("the packet count does not add up: %+v", t)
+	if res.Conserved = s.Balanced; !s.Balanced {
+		res.fail("the packet count does not add up: %+v", s.Totals)
 	}
-	if err := d.router.get(ctx, "/v1/qdiscs", &res.Queues); err != nil {
+	if s.InFlight != 0 && s.Totals.Queued == 0 {
+		res.fail("the flow tables count %d packets when there are none", s.InFlight)
+	}
+	var links []api.Link
+	var qdiscs []api.Qdisc
+	if err := d.router.api.Get(ctx, "links", &links); err != nil {
 		return err
 	}
-	return nil
+	if err := d.router.api.Get(ctx, "qdiscs", &qdiscs); err != nil {
+		return err
+	}
+	res.Queues = join(links, qdiscs)
+	return d.router.api.Get(ctx, "xps", &res.xps)
+}
+
+// join puts each queue together with its qdisc, mq's children being in the
+// order of the queues. A root qdisc without children is shown at queue 0.
+func join(links []api.Link, qdiscs []api.Qdisc) []queue {
+	leaves := map[string][]api.Qdisc{}
+	for _, q := range qdiscs {
+		if q.Kind != "mq" {
+			leaves[q.Dev] = append(leaves[q.Dev], q)
+		}
+	}
+	all := []queue{}
+	for _, l := range links {
+		for i, q := range l.Queues {
+			row := queue{Dev: l.Name, Queue: q}
+			if of := leaves[l.Name]; i < len(of) {
+				row.Qdisc, row.Drops, row.Requeues = of[i].Kind, of[i].Drops, of[i].Requeues
+				row.Backlog, row.Qlen = of[i].Backlog, of[i].Qlen
+			}
+			all = append(all, row)
+		}
+	}
+	return all
+}
+
+// queueTable is the queues as text.
+func queueTable(queues []queue, xps []api.XPS) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%-14s %5s %11s %11s %-11s %7s %8s %7s %5s %5s\n",
+		"port", "queue", "rx packets", "tx packets", "qdisc", "dropped", "requeues", "backlog", "qlen", "stops")
+	for _, q := range queues {
+		fmt.Fprintf(&b, "%-14s %5d %11d %11d %-11s %7d %8d %7d %5d %5d\n",
+			q.Dev, q.Queue.Queue, q.RxPackets, q.TxPackets, q.Qdisc, q.Drops, q.Requeues, q.Backlog, q.Qlen, q.TxStops)
+	}
+	for _, x := range xps {
+		if x.Buckets > 0 {
+			fmt.Fprintf(&b, "%-14s flow table of %d, %s: %d moves, %d refused, %d packets in flight\n",
+				x.Dev, x.Buckets, x.Mode, x.Moves, x.Refused, x.InFlight)
+		}
+	}
+	return b.String()
 }
 
 // quietTime and quietTries bound the wait for a time without packets.
@@ -122,19 +129,20 @@ const (
 	quietTries = 20
 )
 
-// quiet waits until the router has nothing to do and gives its totals. There
+// quiet waits until the router has nothing to do and gives its status. There
 // may always be a packet of the kernel's own, so it does not insist.
-func (d *demo) quiet(ctx context.Context) (t totals, err error) {
+func (d *demo) quiet(ctx context.Context) (s api.Status, err error) {
 	for range quietTries {
-		last := t
-		if t, err = d.router.totals(ctx); err != nil || t == last && t.Queued == 0 {
-			return t, err
+		last := s.Totals
+		s = api.Status{}
+		if err = d.router.api.Get(ctx, "status", &s); err != nil || s.Totals == last && s.Totals.Queued == 0 && s.Balanced {
+			return s, err
 		}
 		select {
 		case <-ctx.Done():
-			return t, ctx.Err()
+			return s, ctx.Err()
 		case <-time.After(quietTime):
 		}
 	}
-	return t, nil
+	return s, nil
 }
