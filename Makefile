@@ -1,0 +1,92 @@
+# make help lists the targets.
+
+SHELL       := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+export PATH    := $(PATH):/usr/local/go/bin:/usr/sbin:/sbin
+export GOFLAGS := $(strip $(GOFLAGS) -buildvcs=false)
+
+# Real namespaces are tested by make test and make soak only, all else anywhere.
+UNIT   = $$(go list ./... | grep -v /test/netns)
+DEMO   ?=
+FUZZTIME ?= 30s
+COUNT  ?= 6
+
+step = @printf '\n== %s\n' "$(1)"
+
+.PHONY: help build demo test race fuzz bench lint soak check unit explore netns deps clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## bin/router, one static binary
+	@mkdir -p bin
+	CGO_ENABLED=0 go build -trimpath -o bin/router ./cmd/router
+
+demo: build ## see packets flow between two namespaces (root); DEMO='--duration 5s' passes options
+	bin/router demo $(DEMO)
+
+test: deps build check unit explore race netns ## everything: unit, race detector, real namespaces (root)
+	$(call step,all passed)
+
+race: ## unit tests under the race detector
+	$(call step,unit tests under the race detector)
+	CGO_ENABLED=1 ROUTER_REQUIRE_NETNS=$(ROUTER_REQUIRE_NETNS) go test -race -timeout 8m $(UNIT)
+
+fuzz: ## every fuzz target for FUZZTIME (30s)
+	@go list ./... | while read -r pkg; do \
+	  for f in $$(go test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+	    printf '\n== %s %s\n' "$$pkg" "$$f"; \
+	    go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x $$pkg; \
+	  done; \
+	done
+
+bench: ## all benchmarks COUNT (6) times, for benchstat
+	go test -run '^$$' -bench . -benchmem -count $(COUNT) -timeout 60m $(UNIT)
+
+lint: bin/golangci-lint ## golangci-lint, pinned in tools/go.mod (its first build takes minutes)
+	bin/golangci-lint run ./...
+	bin/golangci-lint run --build-tags explore ./internal/step ./qdisc
+
+soak: deps build ## the field cases in full length (root; hours)
+	ROUTER_SOAK=1 ROUTER_REQUIRE_NETNS=1 go test -count 1 -timeout 12h -v ./test/netns
+	ROUTER_SOAK=1 ROUTER_REQUIRE_NETNS=1 go test -count 1 -timeout 12h $(UNIT)
+
+clean: ## remove what was built
+	rm -rf bin
+
+# ---- what make test is made of
+
+test soak: export ROUTER_REQUIRE_NETNS := 1
+
+deps:
+	@need=; \
+	for p in iperf3:iperf3 ethtool:ethtool ip:iproute2 ping:iputils-ping tcpdump:tcpdump traceroute:traceroute gcc:gcc; do \
+	  command -v "$${p%%:*}" >/dev/null || need="$$need $${p#*:}"; \
+	done; \
+	[ -e /usr/include/stdlib.h ] || need="$$need libc6-dev"; \
+	[ -z "$$need" ] || { echo "installing$$need"; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$need; }
+
+check:
+	$(call step,gofmt and go vet)
+	@bad=$$(gofmt -l .); [ -z "$$bad" ] || { echo "gofmt -w $$bad"; exit 1; }
+	go vet ./...
+	go vet -tags explore ./internal/step ./qdisc
+
+unit: # each benchmark runs once, so that none rots
+	$(call step,unit tests)
+	go test -timeout 8m -bench . -benchtime 1x $(UNIT)
+
+explore:
+	$(call step,every interleaving of the run protocol)
+	go test -tags explore -timeout 8m ./internal/step ./qdisc
+
+netns:
+	$(call step,real namespaces; router and tests under the race detector)
+	CGO_ENABLED=1 ROUTER_REQUIRE_NETNS=1 go test -race -count 1 -timeout 12m -v ./test/netns
+
+bin/golangci-lint bin/staticcheck: bin/%: tools/go.mod tools/go.sum
+	@mkdir -p bin
+	go -C tools build -o ../$@ $$(go -C tools list -f '{{.ImportPath}}' tool | grep '/$*$$')
