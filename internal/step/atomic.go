@@ -6,7 +6,10 @@
 // deterministic scheduler, so that a test can run every interleaving.
 package step
 
-import "sync/atomic"
+import (
+	"runtime"
+	"sync/atomic"
+)
 
 type (
 	// Uint32 is a word of state bits, a lock or an index.
@@ -16,4 +19,4 @@ type (
 )
 
 // Pause is called in a loop that waits for another thread.
-func Pause() { pause() }
+func Pause() { runtime.Gosched() }

@@ -1,5 +1,0 @@
-package step
-
-import "runtime"
-
-func pause() { runtime.Gosched() }
