@@ -7,3 +7,6 @@ import _ "unsafe" // for linkname
 //
 //go:linkname nanotime runtime.nanotime
 func nanotime() int64
+
+// Now is the batch clock, in ns, for the control plane.
+func Now() int64 { return nanotime() }

@@ -2,7 +2,9 @@ package dataplane
 
 import (
 	"fmt"
+	"math"
 
+	"taprouter/bql"
 	"taprouter/packet"
 	"taprouter/qdisc"
 	"taprouter/xpsflow"
@@ -15,6 +17,11 @@ func (dp *Dataplane) SetWorkers(dev string, q int, workers []int) error {
 	p, err := dp.port(dev)
 	if err != nil {
 		return err
+	}
+	for _, w := range workers {
+		if w < 0 || w >= len(dp.workers) {
+			return fmt.Errorf("worker %d: there are %d, from 0", w, len(dp.workers))
+		}
 	}
 	dp.mu.Lock()
 	defer dp.mu.Unlock()
@@ -147,3 +154,63 @@ func (dp *Dataplane) DetachPort(port int, reason packet.Reason) {
 
 // Steer gives the port's tx queue selection, for show.
 func (p *Port) Steer() *xpsflow.Steer { return p.steer }
+
+// Accepts gives what the port's reader takes from us.
+func (p *Port) Accepts() Accept { return p.accept }
+
+// RxWorker gives the worker that reads rx queue q.
+func (p *Port) RxWorker(q int) int { return p.rx[q].worker.id }
+
+// TxQueueLen gives the length of a port's rings.
+func (dp *Dataplane) TxQueueLen(port int) int {
+	dp.mu.Lock()
+	defer dp.mu.Unlock()
+	return dp.ports[port].txQueueLen
+}
+
+// Qdiscs gives the root's kind, mq if that is what it is, and the qdisc of
+// each tx queue, the same one for all without mq.
+func (p *Port) Qdiscs() (kind string, mq *qdisc.MQ, children []*qdisc.Qdisc) {
+	p.dp.mu.Lock()
+	defer p.dp.mu.Unlock()
+	children = append(children, p.root.children...)
+	if p.root.mq != nil {
+		mq = &qdisc.MQ{Children: children}
+	}
+	return p.root.kind, mq, children
+}
+
+// BQL gives the byte queue limit of tx queue q.
+func (p *Port) BQL(q int) bql.Stats { return p.tx[q].dql.Stats() }
+
+// SetBQL changes a setting of a tx queue's DQL, under its name in sysfs.
+func (dp *Dataplane) SetBQL(dev string, queue int, key string, value uint64) error {
+	p, err := dp.port(dev)
+	if err != nil {
+		return err
+	}
+	if queue < 0 || queue >= len(p.tx) {
+		return fmt.Errorf("queue %d: %s has %d, from 0", queue, dev, len(p.tx))
+	}
+	if value > math.MaxUint32 {
+		return fmt.Errorf("%s %d is too large", key, value)
+	}
+	d, v := &p.tx[queue].dql, uint32(value)
+	return dp.quiesce(func() error {
+		switch key {
+		case "limit_min":
+			return d.SetLimitMin(v)
+		case "limit_max":
+			return d.SetLimitMax(v)
+		case "hold_time":
+			d.SetHoldTime(v)
+		case "stall_thrs":
+			return d.SetStallThrs(v, dp.control.now)
+		case "stall_max":
+			d.ClearStallMax()
+		default:
+			return fmt.Errorf("%q: want limit_min, limit_max, hold_time, stall_thrs or stall_max", key)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"taprouter/control/hostnet"
+	"taprouter/forward"
+	"taprouter/packet"
+	"taprouter/tun"
+)
+
+// A linkState is what is known of a port's netdev.
+type linkState struct {
+	Up     bool
+	Gone   bool
+	Reason string // why it is not up
+	MAC    string
+	MTU    int
+}
+
+// A linkEvent is a netlink event at the port's namespace.
+type linkEvent struct {
+	port int
+	ev   hostnet.Event
+}
+
+// watchLinks follows the netdevs of all ports until ctx ends: set up and
+// down, given another MTU or address, moved to another namespace, deleted.
+// None of that ends the router.
+func (r *router) watchLinks(ctx context.Context) {
+	events := make(chan linkEvent, 64)
+	watchers := make([]*hostnet.Watcher, len(r.ports))
+	for i := range r.ports {
+		watchers[i] = r.watch(ctx, i, events)
+	}
+	defer func() {
+		for _, w := range watchers {
+			if w != nil {
+				w.Close()
+			}
+		}
+	}()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e := <-r.dp.Events():
+			if errors.Is(e.Err, tun.ErrGone) {
+				r.lose(e.Port, "the device was deleted")
+			}
+		case e := <-events:
+			if r.note(e.port, e.ev) {
+				continue
+			}
+			// The watch has ended, or the netdev has left: where is it now?
+			if w := watchers[e.port]; w != nil {
+				w.Close()
+			}
+			watchers[e.port] = r.watch(ctx, e.port, events)
+		}
+	}
+}
+
+// watch begins to follow a port's netdev where it is now.
+func (r *router) watch(ctx context.Context, port int, events chan<- linkEvent) *hostnet.Watcher {
+	p := r.ports[port]
+	fd, err := p.dev.NetNS()
+	if err != nil {
+		r.lose(port, "the device was deleted")
+		return nil
+	}
+	w, err := hostnet.WatchFD(fd, func(ev hostnet.Event) {
+		select {
+		case events <- linkEvent{port, ev}:
+		case <-ctx.Done():
+		}
+	})
+	if err != nil {
+		slog.Warn("cannot follow the link", "port", p.conf.Name, "error", err)
+		r.setState(port, linkState{Up: true, MTU: p.conf.MTU, Reason: "its state cannot be followed: " + err.Error()})
+	}
+	return w
+}
+
+// note takes in an event. It reports false if the port's netdev is not in
+// the watched namespace any more.
+func (r *router) note(port int, ev hostnet.Event) bool {
+	p := r.ports[port]
+	if ev.NSGone || ev.Err != nil {
+		return false
+	}
+	if ev.Index != p.ifindex {
+		return true
+	}
+	if ev.Gone {
+		name, err := p.dev.CurrentName()
+		if err == nil { // moved, not deleted
+			p.ifindex = r.indexOf(p, name)
+		}
+		return false
+	}
+	s := linkState{Up: ev.Up && ev.Carrier, MAC: ev.MAC.String(), MTU: ev.MTU}
+	switch {
+	case !ev.Up:
+		s.Reason = "the netdev is set down"
+	case !ev.Carrier:
+		s.Reason = "the netdev has no carrier"
+	}
+	r.setState(port, s)
+	return true
+}
+
+// indexOf finds the netdev's index in the namespace where it is now.
+func (r *router) indexOf(p *hostPort, name string) int {
+	fd, err := p.dev.NetNS()
+	if err != nil {
+		return 0
+	}
+	ns, err := hostnet.FromFD(fd)
+	if err != nil {
+		return 0
+	}
+	defer ns.Close()
+	link, err := ns.Lookup(name)
+	if err != nil {
+		return 0
+	}
+	return link.Index
+}
+
+// setState publishes a port's state to the data path if it has changed.
+func (r *router) setState(port int, s linkState) {
+	p := r.ports[port]
+	p.mu.Lock()
+	old := p.link
+	if !old.Gone {
+		p.link = s
+	}
+	p.mu.Unlock()
+	if old.Gone || old == s {
+		return
+	}
+	if old.Up != s.Up || old.MTU != s.MTU {
+		r.change(func(n *forward.Snapshot) {
+			n.Ports = append([]forward.Port(nil), n.Ports...)
+			n.Ports[port].Up = s.Up
+			if s.MTU > 0 {
+				n.Ports[port].MTU = s.MTU
+				n.Ifaces = append([]forward.Iface(nil), n.Ifaces...)
+				n.Ifaces[port].MTU = s.MTU
+			}
+		})
+	}
+	if old.Up && !s.Up {
+		r.flush(port)
+		r.dp.PortDown(port, packet.DropLinkDown)
+	}
+	slog.Info("link", "port", p.conf.Name, "up", s.Up, "mtu", s.MTU, "reason", s.Reason)
+}
+
+// flush forgets what was learned behind a port.
+func (r *router) flush(port int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if b := r.snap.Ports[port].Bridge; b >= 0 {
+		r.snap.Bridges[b].FDB.FlushPort(uint16(port))
+	}
+}
+
+// lose takes a port whose device is gone out of service; the others go on.
+func (r *router) lose(port int, reason string) {
+	p := r.ports[port]
+	p.mu.Lock()
+	gone := p.link.Gone
+	p.link = linkState{Gone: true, Reason: reason}
+	p.mu.Unlock()
+	if gone {
+		return
+	}
+	r.change(func(n *forward.Snapshot) {
+		n.Ports = append([]forward.Port(nil), n.Ports...)
+		n.Ports[port].Up = false
+	})
+	r.flush(port)
+	r.dp.DetachPort(port, packet.DropDeviceGone)
+	slog.Warn("port gone", "port", p.conf.Name, "reason", reason)
+}

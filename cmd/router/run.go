@@ -1,0 +1,285 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"runtime"
+	"sync"
+	"time"
+
+	"taprouter/control/api"
+	"taprouter/control/config"
+	"taprouter/control/hostnet"
+	"taprouter/control/neigh"
+	"taprouter/dataplane"
+	"taprouter/fib"
+	"taprouter/forward"
+	"taprouter/packet"
+	"taprouter/tun"
+	"taprouter/xpsflow"
+)
+
+// A router is a running router: the dataplane and what controls it.
+type router struct {
+	conf   *config.Config
+	dp     *dataplane.Dataplane
+	neigh  *neigh.Table
+	ports  []*hostPort
+	made   []string // namespaces that we made
+	begun  time.Time
+	cancel context.CancelFunc
+
+	mu   sync.Mutex
+	snap *forward.Snapshot // the last one published; guarded by mu
+}
+
+// A hostPort is a port as the control plane sees it.
+type hostPort struct {
+	conf    *config.Port
+	dev     *tun.Device
+	ifindex int // of the netdev, in the namespace where it is; watchLinks only, after open
+
+	mu   sync.Mutex
+	link linkState // guarded by mu
+}
+
+// newRouter opens the devices of a configuration, configures their host
+// sides and builds the dataplane. What fails is undone.
+func newRouter(c *config.Config) (r *router, err error) {
+	r = &router{conf: c, begun: time.Now()}
+	defer func() {
+		if err != nil {
+			r.close()
+		}
+	}()
+	for i := range c.Ports {
+		if err := r.open(&c.Ports[i]); err != nil {
+			return r, fmt.Errorf("port %s: %w", c.Ports[i].Name, err)
+		}
+	}
+	if r.snap, err = build(c); err != nil {
+		return r, err
+	}
+	// The collector and control have two threads beside the workers, which
+	// keep theirs while traffic flows.
+	runtime.GOMAXPROCS(c.Workers + 2)
+	if r.dp, err = dataplane.New(r.dataplaneConfig()); err != nil {
+		return r, err
+	}
+	for i, p := range r.ports {
+		if err := r.applyXPS(p.conf); err != nil {
+			return r, fmt.Errorf("port %s: %w", c.Ports[i].Name, err)
+		}
+	}
+	r.neigh = neigh.New(neigh.Config{Ifaces: r.neighIfaces(), Inject: r.dp.Inject, Publish: r.setNeighbours, Now: dataplane.Now})
+	return r, nil
+}
+
+// open makes a port's device and sets up the kernel's side. The device is
+// opened where we are and then moved: a queue opened inside a namespace would
+// keep that alive when somebody deletes it. Only a persistent device that is
+// in its namespace already is taken over there.
+func (r *router) open(p *config.Port) error {
+	ns, created, err := hostnet.Ensure(p.NetNS, p.Create)
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	if created {
+		r.made = append(r.made, p.NetNS)
+	}
+	cfg := tun.Config{
+		Name: p.Name, Mode: tun.TAP, Queues: p.Queues, VnetHdr: p.VnetHdr, NAPI: p.NAPI, Persist: p.Persist, SndBuf: p.SndBuf,
+	}
+	if p.Type == config.TUN {
+		cfg.Mode = tun.TUN
+	}
+	var dev *tun.Device
+	open := func() (err error) {
+		dev, err = tun.Open(cfg)
+		return err
+	}
+	if _, there := ns.Lookup(p.Name); there == nil && p.Persist {
+		err = ns.Do(open)
+	} else {
+		err = open()
+	}
+	if err != nil {
+		return hostnet.Explain(err, hostnet.NetAdmin|hostnet.TunDevice)
+	}
+	h := &hostPort{conf: p, dev: dev}
+	r.ports = append(r.ports, h)
+	if err := hostnet.Configure(ns, p); err != nil {
+		return err
+	}
+	link, err := ns.Lookup(p.Name)
+	h.ifindex = link.Index
+	return err
+}
+
+// dataplaneConfig turns the configuration into the data path's.
+func (r *router) dataplaneConfig() dataplane.Config {
+	// A third of the memory in heads: enough small packets for full queues,
+	// enough superpackets for full batches.
+	heads := int(r.conf.Pool) / 3 / packet.HeadLen
+	tails := (int(r.conf.Pool) - heads*packet.HeadLen) / packet.TailLen
+	cfg := dataplane.Config{Workers: r.conf.Workers, Memory: packet.Memory{Heads: max(heads, packet.MaxBatch), Tails: max(tails, 1)}}
+	for _, p := range r.ports {
+		mode, _ := xpsflow.ParseMode(p.conf.XPS.Mode) // checked by config
+		pc := dataplane.PortConfig{
+			Name: p.conf.Name, Queues: p.dev.Queues(), TxQueueLen: p.conf.TxQueueLen,
+			Qdisc: p.conf.Qdisc.Kind, Child: p.conf.Qdisc.Child, FlowTable: p.conf.XPS.FlowTableCnt, FlowMode: mode,
+		}
+		for _, a := range []struct {
+			on  bool
+			bit dataplane.Accept
+		}{{p.conf.Accept.Csum, dataplane.AcceptCsum}, {p.conf.Accept.TSO, dataplane.AcceptTSO}, {p.conf.Accept.USO, dataplane.AcceptUSO}} {
+			if a.on {
+				pc.Accept |= a.bit
+			}
+		}
+		cfg.Ports = append(cfg.Ports, pc)
+	}
+	return cfg
+}
+
+// applyXPS sets the configured worker-to-queue map of a port.
+func (r *router) applyXPS(p *config.Port) error {
+	for q, workers := range p.XPS.Map {
+		if err := r.dp.SetWorkers(p.Name, q, workers); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *router) neighIfaces() (all []neigh.Iface) {
+	for i := range r.snap.Ifaces {
+		f := &r.snap.Ifaces[i]
+		n := neigh.Iface{Name: f.Name, Addrs: f.Addrs, Tun: f.Tun, MTU: f.MTU}
+		for b := range n.MAC {
+			n.MAC[b] = byte(f.MAC >> (40 - 8*b))
+		}
+		all = append(all, n)
+	}
+	return all
+}
+
+// change publishes a snapshot that differs from the last one by f.
+func (r *router) change(f func(s *forward.Snapshot)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	next := *r.snap
+	f(&next)
+	r.snap = &next
+	r.dp.Publish(&next)
+}
+
+func (r *router) setNeighbours(n *fib.Neighbours) {
+	r.change(func(s *forward.Snapshot) { s.Neigh = n })
+}
+
+// run forwards until ctx ends, then drains and undoes what newRouter did.
+func (r *router) run(ctx context.Context, l net.Listener) error {
+	ctx, r.cancel = context.WithCancel(ctx)
+	defer r.cancel()
+	r.change(func(*forward.Snapshot) {})
+	if err := r.dp.Start(); err != nil {
+		l.Close()
+		r.close()
+		return err
+	}
+	var wg sync.WaitGroup
+	errs := make(chan error, 1)
+	wg.Go(func() { r.dp.Serve(ctx, r.neigh) })
+	wg.Go(func() { r.neigh.Run(ctx) })
+	wg.Go(func() { r.watchLinks(ctx) })
+	wg.Go(func() { r.ageTables(ctx) })
+	wg.Go(func() {
+		if err := api.Serve(ctx, l, r); err != nil {
+			errs <- err
+			r.cancel()
+		}
+	})
+	slog.Info("forwarding", "ports", len(r.ports), "workers", r.conf.Workers)
+	<-ctx.Done()
+	wg.Wait()
+	r.close()
+	select {
+	case err := <-errs:
+		return err
+	default:
+		return nil
+	}
+}
+
+// ageTables ends MAC table entries that were not seen for their bridge's
+// ageing time; it wakes a few times in that.
+func (r *router) ageTables(ctx context.Context) {
+	if len(r.conf.Bridges) == 0 {
+		return
+	}
+	every := r.conf.Bridges[0].AgeingTime
+	for _, b := range r.conf.Bridges {
+		every = min(every, b.AgeingTime)
+	}
+	tick := time.NewTicker(max(every/4, time.Second))
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		for i, b := range r.conf.Bridges {
+			r.snap.Bridges[i].FDB.Age(dataplane.Now(), int64(b.AgeingTime))
+		}
+	}
+}
+
+// close ends the dataplane, the devices and the namespaces that we made.
+func (r *router) close() {
+	if r.dp != nil {
+		r.dp.Stop()
+		t := r.dp.Totals()
+		heads, tails := r.dp.InUse()
+		slog.Info("stopped", "received", t.Received, "sent", t.Sent, "dropped", t.Dropped, "balanced", t.Balanced(), "leaked", heads+tails)
+		r.dp.Close()
+		r.dp = nil
+	}
+	for _, p := range r.ports {
+		if err := p.dev.Close(); err != nil {
+			slog.Warn("close", "port", p.conf.Name, "error", err)
+		}
+	}
+	r.ports = nil
+	for _, ns := range r.made {
+		if err := hostnet.Delete(ns); err != nil && !errors.Is(err, os.ErrNotExist) {
+			slog.Warn("remove namespace", "netns", ns, "error", err)
+		}
+	}
+	r.made = nil
+}
+
+// runRouter is `router run`: it returns when ctx ends.
+func runRouter(ctx context.Context, conf *config.Config, name string, stderr io.Writer) error {
+	slog.SetDefault(slog.New(slog.NewTextHandler(stderr, nil)))
+	for _, w := range conf.Warnings {
+		slog.Warn(w)
+	}
+	l, err := api.Listen(name) // first of all: a second holder of the name changes nothing
+	if err != nil {
+		return err
+	}
+	r, err := newRouter(conf)
+	if err != nil {
+		l.Close()
+		return err
+	}
+	return r.run(ctx, l)
+}

@@ -1,0 +1,306 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"time"
+
+	"taprouter/control/api"
+	"taprouter/control/hostnet"
+	"taprouter/dataplane"
+	"taprouter/fib"
+	"taprouter/forward"
+	"taprouter/packet"
+	"taprouter/qdisc"
+	"taprouter/xpsflow"
+)
+
+// router implements api.Router: what is shown, and what is changed live.
+var _ api.Router = (*router)(nil)
+
+func (r *router) snapshot() *forward.Snapshot {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.snap
+}
+
+// Status is `router status`.
+func (r *router) Status() api.Status {
+	t := r.dp.Totals()
+	s := api.Status{
+		Version: version(), Pid: os.Getpid(), Uptime: time.Since(r.begun).Seconds(), Workers: r.conf.Workers,
+		Totals: api.Totals(t), Balanced: t.Balanced(),
+	}
+	for _, p := range r.dp.Ports() {
+		s.InFlight += p.Steer().InFlight()
+	}
+	return s
+}
+
+// Links is `router link show`.
+func (r *router) Links() []api.Link {
+	all := []api.Link{}
+	for i, h := range r.ports {
+		h.mu.Lock()
+		state := h.link
+		h.mu.Unlock()
+		c := h.conf
+		l := api.Link{
+			Index: i, Name: c.Name, Type: c.Type, OperState: "DOWN", Reason: state.Reason, MTU: cmp.Or(state.MTU, c.MTU),
+			TxQueueLen: r.dp.TxQueueLen(i), HostMAC: state.MAC, NetNS: c.NetNS, Master: c.Bridge,
+			Addresses: texts(c.Addresses), VnetHdr: h.dev.VnetLen > 0, Offloads: h.dev.Offloads.Names(),
+		}
+		if !c.MAC.IsZero() {
+			l.MAC = c.MAC.String()
+		}
+		switch {
+		case state.Gone:
+			l.OperState = "GONE"
+		case state.Up:
+			l.OperState = "UP"
+		}
+		accepts(&l, r.dp.Ports()[i].Accepts())
+		r.linkCounters(&l, h, i)
+		all = append(all, l)
+	}
+	return all
+}
+
+// accepts says what the reader takes, and so what is done in software.
+func accepts(l *api.Link, a dataplane.Accept) {
+	l.Accept, l.Software = []string{}, []string{}
+	for _, o := range []struct {
+		bit  dataplane.Accept
+		name string
+	}{{dataplane.AcceptCsum, "csum"}, {dataplane.AcceptTSO, "tso"}, {dataplane.AcceptUSO, "uso"}} {
+		if a&o.bit != 0 {
+			l.Accept = append(l.Accept, o.name)
+		} else {
+			l.Software = append(l.Software, o.name)
+		}
+	}
+}
+
+func (r *router) linkCounters(l *api.Link, h *hostPort, i int) {
+	p := r.dp.Ports()[i]
+	for q := range h.conf.Queues {
+		s := p.QueueStats(q)
+		l.Queues = append(l.Queues, api.Queue{
+			Queue: q, RxWorker: p.RxWorker(q), RxPackets: s.RxPackets, RxBytes: s.RxBytes,
+			TxPackets: s.TxPackets, TxBytes: s.TxBytes, TxStops: s.DriverStops, Stopped: s.Stopped,
+		})
+		l.Segments += s.Segmented
+		l.Checksums += s.Checksummed
+	}
+	for _, n := range r.dp.Drops(i) {
+		l.Dropped += n
+	}
+	l.KernelDrop = kernelDropped(h)
+}
+
+// kernelDropped is what found the TAP's own ring full before we read it.
+func kernelDropped(h *hostPort) uint64 {
+	fd, err := h.dev.NetNS()
+	if err != nil {
+		return 0
+	}
+	ns, err := hostnet.FromFD(fd)
+	if err != nil {
+		return 0
+	}
+	defer ns.Close()
+	name, err := h.dev.CurrentName()
+	if err != nil {
+		return 0
+	}
+	link, err := ns.Lookup(name)
+	if err != nil {
+		return 0
+	}
+	return link.Stats.TxDropped
+}
+
+func texts(ps []netip.Prefix) []string {
+	all := []string{}
+	for _, p := range ps {
+		all = append(all, p.String())
+	}
+	return all
+}
+
+// Qdiscs is `router qdisc show`: for each port the root, then mq's children.
+func (r *router) Qdiscs() []api.Qdisc {
+	all := []api.Qdisc{}
+	for _, p := range r.dp.Ports() {
+		kind, mq, children := p.Qdiscs()
+		if mq == nil {
+			q := oneQdisc(p.Name, kind, children[0].Stats())
+			q.Root = true
+			q.RefCnt = len(children) + 1
+			all = append(all, q)
+			continue
+		}
+		root := oneQdisc(p.Name, "mq", mq.Stats())
+		root.Root = true
+		all = append(all, root)
+		for i, c := range children {
+			q := oneQdisc(p.Name, c.Discipline().Kind(), c.Stats())
+			q.Parent = fmt.Sprintf(":%x", i+1)
+			all = append(all, q)
+		}
+	}
+	return all
+}
+
+func oneQdisc(dev, kind string, s qdisc.Stats) api.Qdisc {
+	q := api.Qdisc{
+		Kind: kind, Handle: "0:", Dev: dev, Bytes: s.Bytes, Packets: s.Packets, Drops: s.Drops,
+		Overlimits: s.Overlimits, Requeues: s.Requeues, Backlog: s.Backlog, Qlen: s.Qlen,
+	}
+	if kind == "pfifo_fast" {
+		q.Bands = qdisc.Bands
+		for _, b := range qdisc.Priomap {
+			q.Priomap = append(q.Priomap, int(b))
+		}
+	}
+	return q
+}
+
+// XPS is `router xps show`.
+func (r *router) XPS() []api.XPS {
+	all := []api.XPS{}
+	for _, p := range r.dp.Ports() {
+		s := p.Steer()
+		st := s.Stats()
+		x := api.XPS{Dev: p.Name, Buckets: s.TableSize(), Mode: s.Mode().String(), Moves: st.Moves, Refused: st.Refused, InFlight: s.InFlight()}
+		for q := range s.Queues() {
+			workers := slices.DeleteFunc(s.Map().Workers(q), func(w int) bool { return w >= r.dp.Workers() })
+			x.Queues = append(x.Queues, api.XPSQueue{Queue: q, Workers: workers})
+		}
+		all = append(all, x)
+	}
+	return all
+}
+
+// BQL is `router bql show`.
+func (r *router) BQL() []api.BQL {
+	all := []api.BQL{}
+	for i, p := range r.dp.Ports() {
+		for q := range r.ports[i].conf.Queues {
+			s := p.BQL(q)
+			all = append(all, api.BQL{
+				Dev: p.Name, Queue: q, Limit: s.Limit, LimitMin: s.LimitMin, LimitMax: s.LimitMax, HoldTime: s.HoldTimeMs,
+				Inflight: s.Inflight, EnqueueOps: s.EnqueueOps, CompletedOps: s.CompletedOps,
+				StallThrs: s.StallThrs, StallCnt: s.StallCnt, StallMax: s.StallMax,
+			})
+		}
+	}
+	return all
+}
+
+// FDB is `router fdb show`.
+func (r *router) FDB() []api.FDB {
+	all := []api.FDB{}
+	s := r.snapshot()
+	for i := range s.Bridges {
+		for _, e := range s.Bridges[i].FDB.Entries(dataplane.Now()) {
+			all = append(all, api.FDB{
+				MAC: fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", e.MAC[0], e.MAC[1], e.MAC[2], e.MAC[3], e.MAC[4], e.MAC[5]),
+				Dev: s.Ports[e.Port].Name, Master: s.Bridges[i].Name, Age: float64(e.Age) / 1e9, Static: e.Static,
+			})
+		}
+	}
+	slices.SortFunc(all, func(a, b api.FDB) int {
+		return cmp.Or(cmp.Compare(a.Master, b.Master), cmp.Compare(a.Dev, b.Dev), cmp.Compare(a.MAC, b.MAC))
+	})
+	return all
+}
+
+// Routes is `router route show`.
+func (r *router) Routes() []api.Route {
+	all := []api.Route{}
+	s := r.snapshot()
+	for _, x := range s.Routes.Routes() {
+		a := api.Route{Dst: x.Prefix.String(), Protocol: x.Proto}
+		if x.Prefix.Bits() == 0 {
+			a.Dst = "default"
+		} else if x.Prefix.IsSingleIP() {
+			a.Dst = x.Prefix.Addr().String()
+		}
+		if x.Via.IsValid() {
+			a.Gateway = x.Via.String()
+		}
+		if k := x.Kind.String(); x.Kind != fib.Unicast && x.Kind != fib.Connected {
+			a.Type = k
+		}
+		if x.Kind != fib.Blackhole && x.Kind != fib.Unreachable {
+			a.Dev = s.Ifaces[x.Iface].Name
+		}
+		all = append(all, a)
+	}
+	return all
+}
+
+// Neighs is `router neigh show`.
+func (r *router) Neighs() []api.Neigh {
+	all := []api.Neigh{}
+	s := r.snapshot()
+	for _, e := range r.neigh.Entries() {
+		n := api.Neigh{Dst: e.Addr.String(), Dev: s.Ifaces[e.Iface].Name, State: e.State}
+		if e.MAC != [6]byte{} {
+			m := e.MAC
+			n.LLAddr = fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4], m[5])
+		}
+		all = append(all, n)
+	}
+	slices.SortFunc(all, func(a, b api.Neigh) int { return cmp.Or(cmp.Compare(a.Dev, b.Dev), cmp.Compare(a.Dst, b.Dst)) })
+	return all
+}
+
+// Drops is `router drops show`.
+func (r *router) Drops() []api.Drop {
+	all := []api.Drop{}
+	for i := range len(r.ports) + 1 {
+		name := ""
+		if i < len(r.ports) {
+			name = r.ports[i].conf.Name
+		}
+		for reason, n := range r.dp.Drops(i) {
+			if n > 0 {
+				why := packet.Reason(reason)
+				all = append(all, api.Drop{Port: name, Reason: why.String(), Text: why.Text(), Packets: n})
+			}
+		}
+	}
+	return all
+}
+
+// SetXPS is `router xps set dev X queue N workers LIST`.
+func (r *router) SetXPS(dev string, queue int, workers []int) error {
+	return r.dp.SetWorkers(dev, queue, workers)
+}
+
+// SetFlowTable is `router xps set dev X flow_table_cnt N`.
+func (r *router) SetFlowTable(dev string, buckets int, mode string) error {
+	m, err := xpsflow.ParseMode(mode)
+	if err != nil {
+		return err
+	}
+	return r.dp.SetFlowTable(dev, buckets, m)
+}
+
+// SetTxQueueLen is `router link set dev X txqueuelen N`.
+func (r *router) SetTxQueueLen(dev string, n int) error { return r.dp.SetTxQueueLen(dev, n) }
+
+// SetBQL is `router bql set dev X queue N KEY VALUE`.
+func (r *router) SetBQL(dev string, queue int, key string, value uint64) error {
+	return r.dp.SetBQL(dev, queue, key, value)
+}
+
+// ReplaceQdisc is `router qdisc replace dev X root|parent :N KIND`.
+func (r *router) ReplaceQdisc(dev string, child int, kind string) error {
+	return r.dp.ReplaceQdisc(dev, child, kind, "pfifo_fast")
+}

@@ -1,0 +1,197 @@
+package api
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+)
+
+// Size formats a number of bytes as tc does (sprint_size).
+func Size(n uint64) string {
+	near := func(unit, slack uint64) bool { return n >= unit && (n%unit <= slack || unit-n%unit <= slack) }
+	switch {
+	case near(1<<30, 1024):
+		return fmt.Sprintf("%gGb", float64(n)/(1<<30))
+	case near(1<<20, 1024):
+		return fmt.Sprintf("%gMb", float64(n)/(1<<20))
+	case near(1<<10, 16):
+		return fmt.Sprintf("%gKb", float64(n)/(1<<10))
+	}
+	return fmt.Sprintf("%db", n)
+}
+
+// PrintQdiscs prints qdiscs as `tc qdisc show` does, with stats as `tc -s`.
+func PrintQdiscs(w io.Writer, all []Qdisc, stats, withDev bool) {
+	for _, q := range all {
+		fmt.Fprintf(w, "qdisc %s %s ", q.Kind, q.Handle)
+		if withDev {
+			fmt.Fprintf(w, "dev %s ", q.Dev)
+		}
+		if q.Root {
+			fmt.Fprint(w, "root ")
+		} else {
+			fmt.Fprintf(w, "parent %s ", q.Parent)
+		}
+		if q.RefCnt > 1 {
+			fmt.Fprintf(w, "refcnt %d ", q.RefCnt)
+		}
+		if q.Bands > 0 {
+			fmt.Fprintf(w, "bands %d priomap", q.Bands)
+			for _, b := range q.Priomap {
+				fmt.Fprintf(w, " %d", b)
+			}
+		}
+		fmt.Fprintln(w)
+		if stats {
+			fmt.Fprintf(w, " Sent %d bytes %d pkt (dropped %d, overlimits %d requeues %d) \n", q.Bytes, q.Packets, q.Drops, q.Overlimits, q.Requeues)
+			fmt.Fprintf(w, " backlog %s %dp requeues %d\n", Size(q.Backlog), q.Qlen, q.Requeues)
+		}
+	}
+}
+
+// PrintLinks prints ports in the manner of ip-link(8).
+func PrintLinks(w io.Writer, all []Link, stats bool) {
+	for _, l := range all {
+		fmt.Fprintf(w, "%d: %s: <%s> mtu %d qlen %d queues %d state %s", l.Index, l.Name, strings.ToUpper(l.Type), l.MTU, l.TxQueueLen, len(l.Queues), l.OperState)
+		for _, f := range []struct{ name, value string }{{"master", l.Master}, {"netns", l.NetNS}} {
+			if f.value != "" {
+				fmt.Fprintf(w, " %s %s", f.name, f.value)
+			}
+		}
+		fmt.Fprintln(w)
+		if l.MAC != "" {
+			fmt.Fprintf(w, "    link/ether %s host %s\n", l.MAC, dash(l.HostMAC))
+		}
+		for _, a := range l.Addresses {
+			family := "inet"
+			if strings.Contains(a, ":") {
+				family = "inet6"
+			}
+			fmt.Fprintf(w, "    %s %s\n", family, a)
+		}
+		if l.Reason != "" {
+			fmt.Fprintf(w, "    %s\n", l.Reason)
+		}
+		fmt.Fprintf(w, "    offloads from the kernel: %s; to it: %s; in software: %s\n", list(l.Offloads), list(l.Accept), list(l.Software))
+		if stats {
+			printLinkStats(w, l)
+		}
+	}
+}
+
+func printLinkStats(w io.Writer, l Link) {
+	fmt.Fprintf(w, "    dropped %d, by the kernel before we could read %d, software segments %d checksums %d\n", l.Dropped, l.KernelDrop, l.Segments, l.Checksums)
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "    queue\trx packets\trx bytes\tworker\ttx packets\ttx bytes\tstops\t")
+	for _, q := range l.Queues {
+		fmt.Fprintf(t, "    %d\t%d\t%d\t%d\t%d\t%d\t%d\t\n", q.Queue, q.RxPackets, q.RxBytes, q.RxWorker, q.TxPackets, q.TxBytes, q.TxStops)
+	}
+	t.Flush()
+}
+
+func list(names []string) string { return dash(strings.Join(names, ",")) }
+
+func dash(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
+}
+
+// PrintXPS prints the choice of tx queue of ports.
+func PrintXPS(w io.Writer, all []XPS, stats bool) {
+	for _, x := range all {
+		fmt.Fprintf(w, "%s: flow_table_cnt %d mode %s\n", x.Dev, x.Buckets, x.Mode)
+		for _, q := range x.Queues {
+			fmt.Fprintf(w, "    queue %d workers %s\n", q.Queue, numbers(q.Workers))
+		}
+		if stats {
+			fmt.Fprintf(w, "    moves %d refused %d in_flight %d\n", x.Moves, x.Refused, x.InFlight)
+		}
+	}
+}
+
+func numbers(ns []int) string {
+	if len(ns) == 0 {
+		return "none"
+	}
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint(ns), " ", ","), "[]")
+}
+
+// PrintBQL prints byte queue limits under their names in sysfs.
+func PrintBQL(w io.Writer, all []BQL, stats bool) {
+	for _, b := range all {
+		fmt.Fprintf(w, "%s queue %d: limit %d limit_min %d limit_max %d hold_time %d inflight %d\n", b.Dev, b.Queue, b.Limit, b.LimitMin, b.LimitMax, b.HoldTime, b.Inflight)
+		if stats {
+			fmt.Fprintf(w, "    num_enqueue_ops %d num_completed_ops %d stall_thrs %d stall_cnt %d stall_max %d\n", b.EnqueueOps, b.CompletedOps, b.StallThrs, b.StallCnt, b.StallMax)
+		}
+	}
+}
+
+// PrintFDB prints MAC tables in the manner of bridge-fdb(8).
+func PrintFDB(w io.Writer, all []FDB, stats bool) {
+	for _, f := range all {
+		fmt.Fprintf(w, "%s dev %s master %s", f.MAC, f.Dev, f.Master)
+		if f.Static {
+			fmt.Fprint(w, " static")
+		} else if stats {
+			fmt.Fprintf(w, " used %.0f", f.Age)
+		}
+		fmt.Fprintln(w)
+	}
+}
+
+// PrintRoutes prints the FIB in the manner of ip-route(8).
+func PrintRoutes(w io.Writer, all []Route) {
+	for _, r := range all {
+		if r.Type != "" {
+			fmt.Fprintf(w, "%s ", r.Type)
+		}
+		fmt.Fprint(w, r.Dst)
+		if r.Gateway != "" {
+			fmt.Fprintf(w, " via %s", r.Gateway)
+		}
+		if r.Dev != "" {
+			fmt.Fprintf(w, " dev %s", r.Dev)
+		}
+		fmt.Fprintf(w, " proto %s\n", r.Protocol)
+	}
+}
+
+// PrintNeighs prints neighbours in the manner of ip-neighbour(8).
+func PrintNeighs(w io.Writer, all []Neigh) {
+	for _, n := range all {
+		fmt.Fprintf(w, "%s dev %s", n.Dst, n.Dev)
+		if n.LLAddr != "" {
+			fmt.Fprintf(w, " lladdr %s", n.LLAddr)
+		}
+		fmt.Fprintf(w, " %s\n", n.State)
+	}
+}
+
+// PrintDrops prints why packets were dropped.
+func PrintDrops(w io.Writer, all []Drop) {
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, "PORT\tREASON\tPACKETS\tMEANING")
+	for _, d := range all {
+		port := d.Port
+		if port == "" {
+			port = "-"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%d\t%s\n", port, d.Reason, d.Packets, d.Text)
+	}
+	t.Flush()
+}
+
+// PrintStatus prints the router as a whole and adds its packets up.
+func PrintStatus(w io.Writer, s Status) {
+	t := s.Totals
+	fmt.Fprintf(w, "router %s, pid %d, up %.0f s, %d workers\n", s.Version, s.Pid, s.Uptime, s.Workers)
+	fmt.Fprintf(w, "received %d + created %d + injected %d = sent %d + queued %d + parked %d + punted %d + dropped %d", t.Received, t.Created, t.Injected, t.Sent, t.Queued, t.Parked, t.Punted, t.Dropped)
+	if s.Balanced {
+		fmt.Fprintln(w, ": adds up")
+	} else {
+		fmt.Fprintln(w, ": DOES NOT ADD UP")
+	}
+}
