@@ -196,7 +196,7 @@ func (w *Watcher) run(first []Event) {
 		case err == nil:
 			err = w.handle(buf[:n], nsid)
 		}
-		if err == errNSGone {
+		if errors.Is(err, errNSGone) {
 			w.fn(Event{NSGone: true})
 			return
 		}
