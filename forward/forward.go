@@ -1,6 +1,7 @@
 // Package forward (data path) decides where each packet goes and rewrites it
-// on the way: bridging (l2.go), routing (l3.go), ICMP errors (icmp.go),
-// IPv4 fragmentation (fragment.go) and waiting for neighbours (park.go).
+// on the way: bridging (l2.go), routing (l3.go, output.go), ICMP errors
+// (icmp.go), IPv4 fragmentation (fragment.go) and waiting for neighbours
+// (park.go).
 package forward
 
 import (
