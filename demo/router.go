@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"taprouter/control/api"
 	"taprouter/internal/traffic"
 )
@@ -21,7 +23,7 @@ import (
 type router struct {
 	api  *api.Client
 	p    *traffic.Process
-	log  *tail
+	log  journal
 	over sync.WaitGroup // the goroutine that looks for its end
 }
 
@@ -41,13 +43,17 @@ func startRouter(ctx context.Context, bin string, n names, cancel context.Cancel
 	if err := os.WriteFile(file, []byte(n.config()), 0o600); err != nil {
 		return nil, err
 	}
-	r := &router{api: api.Dial(n.router), log: &tail{}}
+	r := &router{api: api.Dial(n.router)}
+	if r.log, err = newJournal(); err != nil {
+		return nil, err
+	}
 	cmd := exec.Command(bin, "run", "-c", file, "--name", n.router)
-	cmd.Stdout, cmd.Stderr = r.log, r.log
+	cmd.Stdout, cmd.Stderr = r.log.f, r.log.f
 	// Not part of our process group: Ctrl-C is ours, we end the router. And
 	// if we are killed it is to end cleanly: SIGTERM.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if r.p, err = traffic.Start(cmd, "", syscall.SIGTERM); err != nil {
+		_ = r.log.f.Close()
 		return nil, fmt.Errorf("start the router: %w", err)
 	}
 	r.over.Go(func() {
@@ -95,33 +101,40 @@ func (r *router) stop() error {
 	r.api.Close()
 	err := r.p.Stop(syscall.SIGTERM, stopTimeout)
 	r.over.Wait()
+	defer r.log.f.Close()
 	if err != nil {
 		return fmt.Errorf("the router did not end well: %w", errors.Join(err, r.log.err()))
 	}
 	return nil
 }
 
-// A tail keeps the end of what is written to it.
-type tail struct {
-	mu sync.Mutex
-	b  []byte // guarded by mu
+// A journal is what the router says on its stdout and stderr: a file without a
+// name, because a pipe would end with us, and the write after that (SIGPIPE)
+// would end the router before it has removed what it made.
+type journal struct{ f *os.File }
+
+func newJournal() (journal, error) {
+	fd, err := unix.MemfdCreate("router-demo-log", unix.MFD_CLOEXEC)
+	if err != nil {
+		return journal{}, fmt.Errorf("make a file for the router's log: %w", err)
+	}
+	return journal{os.NewFile(uintptr(fd), "router-demo-log")}, nil
 }
 
-const tailLen = 4096
-
-func (t *tail) Write(b []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.b = append(t.b, b...)
-	t.b = t.b[max(0, len(t.b)-tailLen):]
-	return len(b), nil
-}
+// lastLine is as long as the last line may be, in bytes.
+const lastLine = 4096
 
 // err is the last line, or nil if there is none.
-func (t *tail) err() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	b := bytes.TrimSpace(t.b)
+func (j journal) err() error {
+	st, err := j.f.Stat()
+	if err != nil {
+		return err
+	}
+	b := make([]byte, min(st.Size(), lastLine))
+	if _, err := j.f.ReadAt(b, st.Size()-int64(len(b))); err != nil {
+		return err
+	}
+	b = bytes.TrimSpace(b)
 	last := string(b[bytes.LastIndexByte(b, '\n')+1:])
 	if last == "" {
 		return nil
