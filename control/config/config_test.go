@@ -225,3 +225,23 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// The example in README.md is one that works.
+func TestReadme(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, found := strings.Cut(string(readme), "    version: 1\n")
+	if !found {
+		t.Fatal("README.md has no example")
+	}
+	text, _, _ = strings.Cut(text, "\n\n")
+	c, err := Parse("README.md", []byte("    version: 1\n"+text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Ports) != 2 || len(c.Bridges) != 1 || len(c.Warnings) != 0 {
+		t.Errorf("README.md: %d ports, %d bridges, warnings %q", len(c.Ports), len(c.Bridges), c.Warnings)
+	}
+}
