@@ -41,6 +41,7 @@ const AgentCommand = "demo-agent"
 // Exit statuses of Run.
 const (
 	ExitOK      = 0
+	ExitUsage   = 1   // impossible options
 	ExitRefused = 2   // the system would not let us, or the router did not run
 	ExitFailed  = 3   // it ran and a check failed
 	ExitStopped = 130 // the context ended first, as by Ctrl-C
@@ -50,7 +51,7 @@ const (
 // until its end. It takes no arguments.
 func AgentMain(args []string, in io.Reader, out io.Writer) int {
 	if len(args) != 0 {
-		return 1
+		return ExitUsage
 	}
 	if err := traffic.Serve(in, out); err != nil {
 		return ExitRefused
@@ -63,7 +64,7 @@ func AgentMain(args []string, in io.Reader, out io.Writer) int {
 // is gone when it returns.
 func Run(ctx context.Context, opt Options) (exit int, err error) {
 	if err := opt.complete(); err != nil {
-		return ExitRefused, err
+		return ExitUsage, err
 	}
 	if err := require(); err != nil {
 		return ExitRefused, err
@@ -71,6 +72,12 @@ func Run(ctx context.Context, opt Options) (exit int, err error) {
 	d := demo{opt: opt, names: newNames(os.Getpid()), show: newProgress(opt.Stderr)}
 	res, err := d.run(ctx)
 	d.show.clear()
+	if opt.Keep && res.complete {
+		if err := res.print(opt.Stdout, opt.JSON); err == nil {
+			d.keep(ctx)
+		}
+		opt.Stdout = io.Discard // it has been printed
+	}
 	if cerr := d.clean(); err == nil && cerr != nil {
 		res.fail("clean up: %v", cerr)
 	}
@@ -146,9 +153,6 @@ func (d *demo) run(ctx context.Context) (*result, error) {
 		return res, err
 	}
 	res.complete = true
-	if d.opt.Keep {
-		d.keep(ctx)
-	}
 	return res, nil
 }
 
@@ -168,12 +172,14 @@ func (d *demo) start(ctx context.Context, cancel context.CancelCauseFunc) (err e
 	return d.reach(ctx)
 }
 
-// keep waits for the end of the context with everything up.
+// keep waits with everything up until the context or the router ends.
 func (d *demo) keep(ctx context.Context) {
-	d.show.clear()
 	fmt.Fprintf(d.opt.Stderr, "kept: router --name %s, namespaces %s and %s; Ctrl-C removes them\n",
 		d.names.router, d.names.nsA, d.names.nsB)
-	<-ctx.Done()
+	select {
+	case <-ctx.Done():
+	case <-d.router.p.Done():
+	}
 }
 
 // stopTimeout is how long a child may take to end before it is killed.

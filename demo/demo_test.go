@@ -163,12 +163,12 @@ func TestRunKilled(t *testing.T) {
 
 func TestRunBadOptions(t *testing.T) {
 	for _, d := range []time.Duration{-1, time.Millisecond, 2 * time.Hour} {
-		if exit, err := Run(context.Background(), Options{Duration: d}); exit == ExitOK || err == nil {
+		if exit, err := Run(context.Background(), Options{Duration: d}); exit != ExitUsage || err == nil {
 			t.Errorf("duration %v: exit %d, error %v", d, exit, err)
 		}
 	}
-	if exit := AgentMain([]string{"x"}, nil, nil); exit == ExitOK {
-		t.Error("AgentMain with an argument: exit 0")
+	if exit := AgentMain([]string{"x"}, nil, nil); exit != ExitUsage {
+		t.Errorf("AgentMain with an argument: exit %d", exit)
 	}
 }
 
