@@ -40,7 +40,7 @@ func (q *Qdisc) takeAll(c *CPU, all *packet.List) {
 
 // MoveTo moves the backlog, in the order in which it would have left, into
 // the qdiscs that to names for each packet, and schedules those on c. What
-// they refuse is dropped as graft. Nobody may send through either side
+// they refuse is dropped as graft, what has no qdisc any more as no_queue. Nobody may send through either side
 // meanwhile.
 func (q *Qdisc) MoveTo(c *CPU, to func(*packet.Packet) *Qdisc) {
 	q.Locked(c, func() {
@@ -50,8 +50,12 @@ func (q *Qdisc) MoveTo(c *CPU, to func(*packet.Packet) *Qdisc) {
 			target, next := to(p), all.Pop()
 			run.Push(p)
 			if next == nil || to(next) != target {
-				target.enqueue(c, &run, packet.DropGraft)
-				target.Schedule(c)
+				if target == nil {
+					q.drop(c, &run, packet.DropNoQueue)
+				} else {
+					target.enqueue(c, &run, packet.DropGraft)
+					target.Schedule(c)
+				}
 			}
 			p = next
 		}

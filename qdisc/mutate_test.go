@@ -83,6 +83,9 @@ var mutations = []mutation{
 // explore runs programs of TestExplore on the sources with an overlay.
 func explore(t *testing.T, program string, overlay map[string]string) (string, error) {
 	t.Helper()
+	if raceEnabled {
+		t.Skip("one thread runs at a time: there is nothing for the race detector to see")
+	}
 	goTool, err := exec.LookPath("go")
 	if err != nil {
 		t.Skip("no go command")

@@ -1,0 +1,5 @@
+//go:build !race
+
+package qdisc
+
+const raceEnabled = false
