@@ -59,7 +59,8 @@ type rxQueue struct {
 	q              *tun.Queue
 	port           uint16
 	worker         *Worker
-	ready          bool // in worker.ready; the worker's own
+	token          uint32 // of its event in the worker's poller
+	ready          bool   // in worker.ready; the worker's own
 	_              [64]byte
 	packets, bytes atomic.Uint64 // written by the worker only
 }

@@ -7,6 +7,7 @@ import (
 	"taprouter/bql"
 	"taprouter/packet"
 	"taprouter/qdisc"
+	"taprouter/tun"
 	"taprouter/xpsflow"
 )
 
@@ -121,6 +122,74 @@ func (p *Port) move(c *qdisc.CPU, old *qdisc.Qdisc, i int) {
 	old.Deactivate()
 	old.MoveTo(c, func(pkt *packet.Packet) *qdisc.Qdisc { return p.tx[pkt.TxQ].qdisc.Load() })
 	p.tx[i].qdisc.Load().Schedule(c)
+}
+
+// SetQueues changes how many of a port's queues are in use. Packets in tx
+// queues that go are dropped as no_queue; flows leave them with their next
+// packet. It calls attach for each rx queue that comes and detach for each
+// that goes, the last first, while no worker reads.
+func (dp *Dataplane) SetQueues(dev string, n int, attach, detach func(*tun.Queue) error) error {
+	p, err := dp.port(dev)
+	if err != nil {
+		return err
+	}
+	if n < 1 || n > len(p.tx) {
+		return fmt.Errorf("%d queues: %s was opened with %d, want 1 to that", n, dev, len(p.tx))
+	}
+	return dp.quiesce(func() error {
+		had := p.steer.Queues()
+		if err := p.steer.SetQueues(n); err != nil {
+			return err
+		}
+		for q := had - 1; q >= n; q-- { // the last first: the kernel renumbers
+			rx := p.rx[q]
+			rx.worker.poller.Unwatch(rx.q)
+			rx.worker.forget(rx)
+			if err := detach(rx.q); err != nil {
+				return err
+			}
+		}
+		for q := had; q < n; q++ {
+			rx := p.rx[q]
+			if err := attach(rx.q); err != nil {
+				return err
+			}
+			if err := rx.worker.poller.Watch(rx.q, rx.token); err != nil {
+				return err
+			}
+		}
+		return p.leaveQueues(n, had)
+	})
+}
+
+// leaveQueues empties tx queues n to had-1, in a pause.
+func (p *Port) leaveQueues(n, had int) error {
+	c := &p.dp.control.cpu
+	if p.root.mq != nil {
+		for q := n; q < had; q++ {
+			p.root.children[q].Reset(c, packet.DropNoQueue)
+			p.tx[q].xoff.WakeDriver()
+		}
+		return nil
+	}
+	if n >= had {
+		return nil
+	}
+	// One qdisc serves all: what is for other queues stays, in order.
+	old := p.root.children[0]
+	root, err := p.newRoot(p.root.kind, "")
+	if err != nil {
+		return err
+	}
+	p.install(root)
+	old.Deactivate()
+	old.MoveTo(c, func(pkt *packet.Packet) *qdisc.Qdisc {
+		if int(pkt.TxQ) >= n {
+			return nil
+		}
+		return root.children[0]
+	})
+	return nil
 }
 
 // PortDown empties a port's queues after its link went down or its device

@@ -219,8 +219,9 @@ func (w *Worker) broken(rx *rxQueue) {
 
 // watch makes rx one of the queues that w reads. Called by control only.
 func (w *Worker) watch(rx *rxQueue) error {
+	rx.token = uint32(len(w.rx))
 	w.rx = append(w.rx, rx)
-	return w.poller.Watch(rx.q, uint32(len(w.rx)-1))
+	return w.poller.Watch(rx.q, rx.token)
 }
 
 // wait sleeps until there is something to do. While traffic flows the wait

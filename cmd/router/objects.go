@@ -129,18 +129,14 @@ func addObjects(root *cobra.Command, o *options) {
 
 // changes are the commands of an object that change something.
 func changes(object string, o *options) []*cobra.Command {
-	set := func(use, short, what string, parse func(args []string) (api.Change, error)) *cobra.Command {
+	set := func(use, short string, parse func(args []string) (what string, c api.Change, err error)) *cobra.Command {
 		return &cobra.Command{Use: use, Short: short, RunE: func(cmd *cobra.Command, args []string) error {
-			change, err := parse(args)
+			what, change, err := parse(args)
 			if err != nil {
 				return fmt.Errorf("%w; usage: router %s %s", err, object, use)
 			}
 			c := api.Dial(o.name)
 			defer c.Close()
-			if what == "" {
-				what = change.Kind
-				change.Kind = ""
-			}
 			if err := c.Set(cmd.Context(), what, change); err != nil {
 				return systemError{err}
 			}
@@ -150,80 +146,85 @@ func changes(object string, o *options) []*cobra.Command {
 	switch object {
 	case "xps":
 		return []*cobra.Command{set("set dev NAME queue N workers LIST | set dev NAME flow_table_cnt N [mode inflight|dql]",
-			"Change which workers prefer a queue, or the flow table; live, in order", "", parseXPS)}
+			"Change which workers prefer a queue, or the flow table; live, in order", parseXPS)}
 	case "link":
-		return []*cobra.Command{set("set dev NAME txqueuelen N", "Change the length of a port's queues", "txqlen", func(args []string) (c api.Change, err error) {
-			w, err := keywords(args, "dev", "txqueuelen")
-			if err != nil {
-				return c, err
-			}
-			c.Dev = w["dev"]
-			c.Len, err = number(w, "txqueuelen")
-			return c, err
-		})}
+		return []*cobra.Command{set("set dev NAME txqueuelen N | set dev NAME queues N", "Change the length or the number of a port's queues", parseLink)}
 	case "bql":
-		return []*cobra.Command{set("set dev NAME queue N limit_min|limit_max|hold_time|stall_thrs|stall_max VALUE", "Change a byte queue limit", "bql", parseBQL)}
+		return []*cobra.Command{set("set dev NAME queue N limit_min|limit_max|hold_time|stall_thrs|stall_max VALUE", "Change a byte queue limit", parseBQL)}
 	case "qdisc":
-		return []*cobra.Command{set("replace dev NAME root|parent :N KIND", "Graft another qdisc; packets move over in order", "qdisc", parseQdisc)}
+		return []*cobra.Command{set("replace dev NAME root|parent :N KIND", "Graft another qdisc; packets move over in order", parseQdisc)}
 	}
 	return nil
 }
 
-func parseXPS(args []string) (c api.Change, err error) {
+func parseLink(args []string) (what string, c api.Change, err error) {
+	w, err := keywords(args, "dev", "txqueuelen", "queues")
+	if err != nil {
+		return "", c, err
+	}
+	c.Dev = w["dev"]
+	if _, ok := w["queues"]; ok {
+		c.Queues, err = number(w, "queues")
+		return "queues", c, err
+	}
+	c.Len, err = number(w, "txqueuelen")
+	return "txqlen", c, err
+}
+
+func parseXPS(args []string) (what string, c api.Change, err error) {
 	w, err := keywords(args, "dev", "queue", "workers", "flow_table_cnt", "mode")
 	if err != nil {
-		return c, err
+		return "", c, err
 	}
 	c.Dev = w["dev"]
 	if _, ok := w["flow_table_cnt"]; ok {
-		c.Kind, c.Mode = "flow_table", w["mode"]
+		c.Mode = w["mode"]
 		c.Buckets, err = number(w, "flow_table_cnt")
-		return c, err
+		return "flow_table", c, err
 	}
-	c.Kind = "xps"
 	if c.Queue, err = number(w, "queue"); err != nil {
-		return c, err
+		return "", c, err
 	}
 	list, ok := w["workers"]
 	if !ok {
-		return c, errors.New("workers is missing")
+		return "", c, errors.New("workers is missing")
 	}
 	c.Workers, err = parseList(list)
-	return c, err
+	return "xps", c, err
 }
 
-func parseBQL(args []string) (c api.Change, err error) {
+func parseBQL(args []string) (what string, c api.Change, err error) {
 	w, err := keywords(args, "dev", "queue", "limit_min", "limit_max", "hold_time", "stall_thrs", "stall_max")
 	if err != nil {
-		return c, err
+		return "bql", c, err
 	}
 	c.Dev = w["dev"]
 	if c.Queue, err = number(w, "queue"); err != nil {
-		return c, err
+		return "bql", c, err
 	}
 	for key, value := range w {
 		if key == "dev" || key == "queue" {
 			continue
 		}
 		if c.Key != "" {
-			return c, errors.New("one setting at a time")
+			return "bql", c, errors.New("one setting at a time")
 		}
 		if c.Key = key; value == "max" {
 			value = "1879048192" // DQL_MAX_LIMIT
 		}
 		if c.Value, err = strconv.ParseUint(value, 10, 32); err != nil {
-			return c, fmt.Errorf("%s %q: want a number", key, value)
+			return "bql", c, fmt.Errorf("%s %q: want a number", key, value)
 		}
 	}
 	if c.Key == "" {
-		return c, errors.New("which setting?")
+		return "bql", c, errors.New("which setting?")
 	}
-	return c, nil
+	return "bql", c, nil
 }
 
-func parseQdisc(args []string) (c api.Change, err error) {
+func parseQdisc(args []string) (what string, c api.Change, err error) {
 	if len(args) < 4 || args[0] != "dev" {
-		return c, errors.New("dev, place and kind are needed")
+		return "qdisc", c, errors.New("dev, place and kind are needed")
 	}
 	c.Dev, c.Child = args[1], -1
 	rest := args[3:]
@@ -233,17 +234,17 @@ func parseQdisc(args []string) (c api.Change, err error) {
 		_, minor, ok := strings.Cut(rest[0], ":")
 		n, err := strconv.ParseUint(minor, 16, 16)
 		if !ok || err != nil || n == 0 {
-			return c, fmt.Errorf("parent %q: want :N in hex, from :1", rest[0])
+			return "qdisc", c, fmt.Errorf("parent %q: want :N in hex, from :1", rest[0])
 		}
 		c.Child, rest = int(n)-1, rest[1:]
 	default:
-		return c, fmt.Errorf("%q: want root or parent", args[2])
+		return "qdisc", c, fmt.Errorf("%q: want root or parent", args[2])
 	}
 	if len(rest) != 1 {
-		return c, errors.New("one kind is needed, mq or pfifo_fast")
+		return "qdisc", c, errors.New("one kind is needed, mq or pfifo_fast")
 	}
 	c.Kind = rest[0]
-	return c, nil
+	return "qdisc", c, nil
 }
 
 // keywords reads `word value word value`, each word one of allowed.

@@ -295,6 +295,16 @@ func (r *router) SetFlowTable(dev string, buckets int, mode string) error {
 // SetTxQueueLen is `router link set dev X txqueuelen N`.
 func (r *router) SetTxQueueLen(dev string, n int) error { return r.dp.SetTxQueueLen(dev, n) }
 
+// SetQueues is `router link set dev X queues N`.
+func (r *router) SetQueues(dev string, n int) error {
+	for _, h := range r.ports {
+		if h.conf.Name == dev {
+			return r.dp.SetQueues(dev, n, h.dev.Attach, h.dev.Detach)
+		}
+	}
+	return fmt.Errorf("there is no port %q", dev)
+}
+
 // SetBQL is `router bql set dev X queue N KEY VALUE`.
 func (r *router) SetBQL(dev string, queue int, key string, value uint64) error {
 	return r.dp.SetBQL(dev, queue, key, value)

@@ -97,6 +97,7 @@ type Change struct {
 	Buckets int    `json:"flow_table_cnt,omitempty"`
 	Mode    string `json:"mode,omitempty"`
 	Len     int    `json:"txqlen,omitempty"`
+	Queues  int    `json:"queues,omitempty"`
 	Key     string `json:"key,omitempty"`
 	Value   uint64 `json:"value,omitempty"`
 	Child   int    `json:"child,omitempty"`
@@ -124,6 +125,7 @@ func handler(r Router) http.Handler {
 		"xps":        func(c Change) error { return r.SetXPS(c.Dev, c.Queue, c.Workers) },
 		"flow_table": func(c Change) error { return r.SetFlowTable(c.Dev, c.Buckets, c.Mode) },
 		"txqlen":     func(c Change) error { return r.SetTxQueueLen(c.Dev, c.Len) },
+		"queues":     func(c Change) error { return r.SetQueues(c.Dev, c.Queues) },
 		"bql":        func(c Change) error { return r.SetBQL(c.Dev, c.Queue, c.Key, c.Value) },
 		"qdisc":      func(c Change) error { return r.ReplaceQdisc(c.Dev, c.Child, c.Kind) },
 	}

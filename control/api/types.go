@@ -18,6 +18,8 @@ type Router interface {
 	SetXPS(dev string, queue int, workers []int) error
 	SetFlowTable(dev string, buckets int, mode string) error
 	SetTxQueueLen(dev string, n int) error
+	// SetQueues sets how many of the queues that a port was opened with are used.
+	SetQueues(dev string, n int) error
 	SetBQL(dev string, queue int, key string, value uint64) error
 	// ReplaceQdisc grafts at the root (child < 0) or at mq's child number child.
 	ReplaceQdisc(dev string, child int, kind string) error
