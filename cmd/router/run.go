@@ -8,8 +8,10 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/signal"
 	"runtime"
 	"sync"
+	"syscall"
 	"time"
 
 	"taprouter/control/api"
@@ -54,7 +56,7 @@ func newRouter(c *config.Config) (r *router, err error) {
 	r = &router{conf: c, begun: time.Now()}
 	defer func() {
 		if err != nil {
-			r.close()
+			err = errors.Join(err, r.close())
 		}
 	}()
 	for i := range c.Ports {
@@ -191,31 +193,23 @@ func (r *router) run(ctx context.Context, l net.Listener) error {
 	r.change(func(*forward.Snapshot) {})
 	if err := r.dp.Start(); err != nil {
 		l.Close()
-		r.close()
-		return err
+		return errors.Join(err, r.close())
 	}
 	var wg sync.WaitGroup
-	errs := make(chan error, 1)
+	var serving error
 	wg.Go(func() { r.dp.Serve(ctx, r.neigh) })
 	wg.Go(func() { r.neigh.Run(ctx) })
 	wg.Go(func() { r.watchLinks(ctx) })
 	wg.Go(func() { r.ageTables(ctx) })
 	wg.Go(func() {
-		if err := api.Serve(ctx, l, r); err != nil {
-			errs <- err
+		if serving = api.Serve(ctx, l, r); serving != nil {
 			r.cancel()
 		}
 	})
 	slog.Info("forwarding", "ports", len(r.ports), "workers", r.conf.Workers)
 	<-ctx.Done()
 	wg.Wait()
-	r.close()
-	select {
-	case err := <-errs:
-		return err
-	default:
-		return nil
-	}
+	return errors.Join(serving, r.close())
 }
 
 // ageTables ends MAC table entries that were not seen for their bridge's
@@ -242,13 +236,17 @@ func (r *router) ageTables(ctx context.Context) {
 	}
 }
 
-// close ends the dataplane, the devices and the namespaces that we made.
-func (r *router) close() {
+// close ends the dataplane, the devices and the namespaces that we made. The
+// error says that packets did not add up: a fault of ours.
+func (r *router) close() (err error) {
 	if r.dp != nil {
 		r.dp.Stop()
 		t := r.dp.Totals()
 		heads, tails := r.dp.InUse()
 		slog.Info("stopped", "received", t.Received, "sent", t.Sent, "dropped", t.Dropped, "balanced", t.Balanced(), "leaked", heads+tails)
+		if !t.Balanced() || heads+tails != 0 {
+			err = fmt.Errorf("packets do not add up at the end: %+v, %d buffers leaked", t, heads+tails)
+		}
 		r.dp.Close()
 		r.dp = nil
 	}
@@ -264,11 +262,13 @@ func (r *router) close() {
 		}
 	}
 	r.made = nil
+	return err
 }
 
 // runRouter is `router run`: it returns when ctx ends.
 func runRouter(ctx context.Context, conf *config.Config, name string, stderr io.Writer) error {
 	slog.SetDefault(slog.New(slog.NewTextHandler(stderr, nil)))
+	signal.Ignore(syscall.SIGPIPE) // a log that nobody reads any more is no reason to leave things behind
 	for _, w := range conf.Warnings {
 		slog.Warn(w)
 	}
