@@ -45,6 +45,8 @@ type Iface struct {
 
 // A Snapshot is all that forwarding goes by. It is immutable; workers load it
 // once a batch. Interface i < len(Ports) is port i, the others are bridges.
+// Port and bridge numbers in it must exist. Every address of ours needs a
+// Local route, but link-local ones, which count on their own interface only.
 type Snapshot struct {
 	Ports   []Port
 	Bridges []Bridge

@@ -62,10 +62,8 @@ func (f *Forwarder) fragment(p *packet.Packet, mtu int, out *packet.List) packet
 func (f *Forwarder) fill(q *packet.Packet, header []byte, p *packet.Packet, from, n int) bool {
 	inHead := min(n, packet.HeadLen-packet.Headroom-14-len(header))
 	h := frame(q, len(header)+inHead)
-	eth := q.Bytes()[:14] // for an error about the fragment: who sent it
-	clear(eth)
-	if p.Flags&packet.Raw == 0 {
-		copy(eth, p.Bytes())
+	if p.Flags&packet.Raw == 0 { // for an error about the fragment: who sent it
+		copy(q.Bytes()[:14], p.Bytes())
 	}
 	copy(h, header)
 	p.CopyOut(h[len(header):], from)

@@ -3,6 +3,7 @@ package forward
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -36,6 +37,9 @@ func reassemble(frames [][]byte, l2 int) ([]byte, error) {
 			data[at+i], have[at+i] = part[i], 1
 		}
 		if word&0x2000 == 0 {
+			if end >= 0 {
+				return nil, errors.New("two last fragments")
+			}
 			end = at + len(part)
 		} else if len(part)%8 != 0 {
 			return nil, fmt.Errorf("%d bytes in a fragment that is not the last", len(part))

@@ -71,8 +71,8 @@ func (f *Forwarder) icmpError(s *Snapshot, p *packet.Packet, k icmpKind, info ui
 const prioControl = 7
 
 // reply sends q, made about p, to the host to by its route r. Where that
-// leads back to where p came from and the next hop is not resolved, and for
-// link-local hosts and those without a route, the MAC address that sent p
+// leads back to where p came from and the next hop is unknown or failed, and
+// for link-local hosts and those without a route, the MAC address that sent p
 // serves: nothing is asked for and nothing waits.
 func (f *Forwarder) reply(s *Snapshot, in uint16, r *fib.Route, to netip.Addr, p, q *packet.Packet, now int64, out *Output) {
 	back := to.IsLinkLocalUnicast() || r == nil || int(r.Iface) >= len(s.Ifaces)
@@ -81,8 +81,9 @@ func (f *Forwarder) reply(s *Snapshot, in uint16, r *fib.Route, to netip.Addr, p
 		iface, via = r.Iface, nextHop(r, to)
 	}
 	i := &s.Ifaces[iface]
-	if p.Flags&packet.Raw == 0 && !i.Tun && p.L3 >= 14 && (back || iface == in && f.neighbour(s, iface, via, now) == nil) {
-		if mac := fib.MAC(p.Bytes()[6:]); !group(mac) && mac != 0 {
+	if iface == in && !i.Tun && p.Flags&packet.Raw == 0 {
+		n, mac := f.neighbour(s, iface, via, now), fib.MAC(p.Bytes()[6:])
+		if (back || n == nil || n.Failed) && !group(mac) && mac != 0 {
 			f.toEther(s, i, mac, q, out)
 			return
 		}

@@ -146,10 +146,10 @@ func TestICMP(t *testing.T) {
 				t.Errorf("%s: from %v to %v, want to %v", tt.name, m.ether.SrcMAC, m.ether.DstMAC, want)
 			}
 		}
-		limit, n := icmp4Max, int(binary.BigEndian.Uint16(dgram[2:]))
+		limit, n := 576, int(binary.BigEndian.Uint16(dgram[2:]))
 		src := netip.AddrFrom4([4]byte(dgram[12:16]))
 		if dgram[0]>>4 == 6 {
-			limit, n = icmp6Max, 40+int(binary.BigEndian.Uint16(dgram[4:]))
+			limit, n = 1280, 40+int(binary.BigEndian.Uint16(dgram[4:]))
 			src = netip.AddrFrom16([16]byte(dgram[8:24]))
 		}
 		if m.src != tt.src || m.dst != src.String() || m.typ != tt.typ || m.code != tt.code || m.info != tt.info || m.ttl != 64 {
@@ -201,6 +201,27 @@ func TestNoICMP(t *testing.T) {
 	}
 }
 
+// Rules that hold although nothing gets that far today.
+func TestReportable(t *testing.T) {
+	for _, tt := range []struct {
+		flags packet.Flags
+		k     icmpKind
+		want  bool
+	}{
+		{packet.IPv4, icmpTimeExceeded, true},
+		{packet.IPv4 | packet.Mcast, icmpTimeExceeded, false},
+		{packet.IPv4 | packet.Local, icmpTimeExceeded, false},
+		{packet.IPv4 | packet.LaterFrag, icmpTooBig, false},
+		{packet.IPv6 | packet.LaterFrag, icmpTimeExceeded, false},
+		{packet.IPv6 | packet.LaterFrag, icmpTooBig, true},
+		{packet.IPv6 | packet.Mcast, icmpTooBig, false},
+	} {
+		if got := reportable(&packet.Packet{Flags: tt.flags, Proto: protoUDP}, tt.k); got != tt.want {
+			t.Errorf("reportable(flags %x, %v) = %v, want %v", tt.flags, tt.k, got, tt.want)
+		}
+	}
+}
+
 // A router without an address of the family keeps silent; without one on
 // that side it takes another of its own.
 func TestICMPSource(t *testing.T) {
@@ -238,6 +259,9 @@ func TestICMPWayBack(t *testing.T) {
 	if w.f.Parked() != 1 || w.out.Resolves != 1 || w.out.Resolve[0] != (Resolve{1, ip("10.0.1.77")}) {
 		t.Errorf("parked %d, asked for %v", w.f.Parked(), w.out.Resolve[:w.out.Resolves])
 	}
+	w.s = snapshot(t, fib.Neigh{Iface: 0, Addr: ip("10.0.0.66"), Failed: true})
+	gs = w.send(0, udp4(0, "10.0.0.66", "10.0.3.2", 20, ttl(1)))
+	w.is("source that did not answer, but has just sent", gs, "tx 0", "drop ttl")
 	gs = w.send(0, udp4(0, "172.16.5.5", "10.0.3.2", 20, ttl(1)))
 	w.is("source without a route", gs, "tx 0", "drop ttl")
 	gs = w.send(5, udp4(5, "172.16.5.5", "10.0.1.2", 20, ttl(1)))
@@ -290,6 +314,26 @@ func TestRateLimit(t *testing.T) {
 	}
 	if sent != allBurst {
 		t.Errorf("%d errors to 5000 hosts at once, want %d", sent, allBurst)
+	}
+	l, sent = limiter{}, 0
+	for range hostBurst {
+		count(a, 1)
+	}
+	for range 100 { // tokens come back in fractions of an interval too
+		now += hostInterval * 6 / 10
+		sent += count(a, 1)
+	}
+	if sent != 60 {
+		t.Errorf("%d sent in 60 intervals, want 60", sent)
+	}
+	l, sent = limiter{}, 0
+	for i := range 2000 { // one that is active is not forgotten for others
+		now += 10e6
+		sent += count(a, 1)
+		count(netip.AddrFrom4([4]byte{12, 0, byte(i >> 8), byte(i)}), 1)
+	}
+	if want := hostBurst + 200; sent > want {
+		t.Errorf("%d sent to one host in 20 s, want at most %d", sent, want)
 	}
 	if n := testing.AllocsPerRun(10, func() { l.allow(a, now) }); n != 0 {
 		t.Errorf("%v allocations", n)

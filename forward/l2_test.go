@@ -59,6 +59,18 @@ func TestBridge(t *testing.T) {
 	w.is("the other bridge knows nothing of this", w.send(6, frame60(hostB, hostA)), "tx 7")
 }
 
+// One batch may hold frames from several ports: what was decided for one must
+// not be taken for another.
+func TestBridgeMixedBatch(t *testing.T) {
+	w := newWorld(t)
+	w.send(3, frame60(bcast, hostB))
+	var pkts []*packet.Packet
+	for _, in := range []uint16{2, 2, 3, 6} {
+		pkts = append(pkts, w.load(in, frame60(hostB, hostA), packet.Vnet{}))
+	}
+	w.is("A to B from four places", w.forward(pkts), "tx 3", "tx 3", "tx 7", "drop same_port")
+}
+
 func TestBridgeDownPorts(t *testing.T) {
 	w := newWorld(t)
 	w.send(3, frame60(bcast, hostB))

@@ -176,7 +176,6 @@ func (f *Forwarder) global6(s *Snapshot, in uint16, src, dst netip.Addr, hops ui
 func trim(p *packet.Packet, total int) {
 	if p.Vnet.GSOType == packet.GSONone && p.Len() > int(p.L3)+total {
 		p.Trim(int(p.L3) + total)
-		p.WireLen = uint32(p.Len())
 	}
 }
 

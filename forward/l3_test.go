@@ -276,6 +276,20 @@ func TestRoutedGSO(t *testing.T) {
 	}
 }
 
+// Nothing that was remembered survives a new snapshot.
+func TestNewSnapshot(t *testing.T) {
+	w := newWorld(t)
+	b := udp4(0, "10.0.0.9", "10.0.1.2", 20, nil)
+	w.is("old", w.send(0, b), "tx 1")
+	w.s = snapshot(t, fib.Neigh{Iface: 1, Addr: ip("10.0.1.2"), MAC: [6]byte{2, 5: 0x99}})
+	if gs := w.send(0, b); len(gs) != 1 || fib.MAC(gs[0].frame) != mac(0x99) {
+		t.Errorf("%v, want the neighbour's new address", gs)
+	}
+	w.s = snapshot(t)
+	w.s.Routes, _ = fib.Build([]fib.Route{{Prefix: pfx("10.0.0.0/8"), Iface: 5}})
+	w.is("a new route", w.send(0, b), "tx 5")
+}
+
 func TestNeighUsed(t *testing.T) {
 	w := newWorld(t)
 	var used atomic.Int64

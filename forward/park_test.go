@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/google/gopacket/layers"
+
 	"taprouter/fib"
 	"taprouter/packet"
 )
@@ -110,7 +112,11 @@ func TestParkBounds(t *testing.T) {
 		w.send(0, seq(fmt.Sprintf("10.0.1.%d", 100+i%40), i))
 	}
 	w.is("the worker's bound, another neighbour", w.send(0, seq("10.0.1.99", 0)), "drop neigh_queue")
-	w.is("the worker's bound, a neighbour that has some", w.send(0, seq("10.0.1.100", 0)), "drop neigh_queue")
+	gs = w.send(0, seq("10.0.1.100", 5000))
+	w.is("the worker's bound, a neighbour that has some", gs, "drop neigh_queue")
+	if number(gs[0].frame) != 0 {
+		t.Errorf("dropped number %d, want the oldest, 0", number(gs[0].frame))
+	}
 	if w.f.Parked() != parkAll {
 		t.Errorf("%d parked, want %d", w.f.Parked(), parkAll)
 	}
@@ -143,6 +149,19 @@ func TestParkTails(t *testing.T) {
 	w.f.Purge(&w.out, packet.DropShutdown)
 	if w.take(); w.f.park.tails != 0 {
 		t.Errorf("%d tails counted when all are gone", w.f.park.tails)
+	}
+}
+
+// Parked counts wire packets.
+func TestParkSuperpacket(t *testing.T) {
+	h := v4("10.0.0.9", "10.0.1.50", layers.IPProtocolTCP)
+	tcp := &layers.TCP{SrcPort: 1, DstPort: 2, ACK: true}
+	_ = tcp.SetNetworkLayerForChecksum(h)
+	b := build(ether(mac(0), hostA, layers.EthernetTypeIPv4), h, tcp, payload(10000))
+	w := newWorld(t)
+	w.is("superpacket", w.sendGSO(0, b, packet.Vnet{Flags: packet.NeedsCsum, GSOType: packet.GSOTCPv4, GSOSize: 1000, HdrLen: 54, CsumStart: 34, CsumOffset: 16}))
+	if w.f.Parked() != 10 {
+		t.Errorf("%d parked, want 10", w.f.Parked())
 	}
 }
 
