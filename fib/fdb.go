@@ -106,13 +106,13 @@ func (t *FDB) Learn(mac uint64, port uint16, now int64) {
 	if seen == static {
 		return
 	}
-	if uint16(w) != port && s.word.CompareAndSwap(w, mac<<16|uint64(port)) {
+	moved := uint16(w) != port && s.word.CompareAndSwap(w, mac<<16|uint64(port))
+	if moved {
 		t.moves.Add(1)
-		seen -= refresh
 	}
-	if now-seen >= refresh {
-		// Compare, because the slot may have become another address's.
-		s.seen.CompareAndSwap(s.seen.Load(), now)
+	if moved || now-seen >= refresh {
+		// Compare, because the slot may have become a static address's meanwhile.
+		s.seen.CompareAndSwap(seen, now)
 	}
 }
 
