@@ -46,6 +46,9 @@ func Listen(name string) (net.Listener, error) {
 	old := unix.Umask(0o117) // from its first moment the socket is 0660
 	defer unix.Umask(old)
 	l, err := net.Listen("unix", path)
+	if errors.Is(err, os.ErrPermission) {
+		return nil, fmt.Errorf("api: no permission to make %s: be root (the router needs CAP_NET_ADMIN too), or make %s writable: %w", path, Dir, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("api: %w", err)
 	}

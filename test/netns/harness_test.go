@@ -20,9 +20,9 @@ import (
 	"time"
 )
 
-// binary is the router under test, built by TestMain; with the race detector
+// routerBinary is the router under test, built by TestMain; with the race detector
 // if the tests have it.
-var binary string
+var routerBinary string
 
 // full says that the long versions of the field cases are asked for (make soak).
 var full = os.Getenv("ROUTER_SOAK") != ""
@@ -44,8 +44,8 @@ func testMain(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	binary = filepath.Join(dir, "router")
-	args := []string{"build", "-o", binary}
+	routerBinary = filepath.Join(dir, "router")
+	args := []string{"build", "-o", routerBinary}
 	if raceEnabled {
 		args = append(args, "-race")
 	}
@@ -230,7 +230,7 @@ func (r *Router) start() {
 	r.net.t.Helper()
 	r.log = &syncBuffer{}
 	r.done = make(chan error, 1)
-	r.cmd = exec.Command(binary, "run", "-c", r.conf, "--name", r.name)
+	r.cmd = exec.Command(routerBinary, "run", "-c", r.conf, "--name", r.name)
 	r.cmd.Stdout, r.cmd.Stderr = r.log, r.log
 	if err := r.cmd.Start(); err != nil {
 		r.net.t.Fatal(err)
@@ -294,7 +294,7 @@ func (r *Router) kill() {
 // command runs another router command against this router.
 func (r *Router) command(args ...string) (string, error) {
 	var out, errb bytes.Buffer
-	cmd := exec.Command(binary, append(args, "--name", r.name)...)
+	cmd := exec.Command(routerBinary, append(args, "--name", r.name)...)
 	cmd.Stdout, cmd.Stderr = &out, &errb
 	if err := cmd.Run(); err != nil {
 		return out.String(), fmt.Errorf("%w: %s", err, strings.TrimSpace(errb.String()))
