@@ -110,19 +110,35 @@ func (dp *Dataplane) take(p *packet.Packet) []byte {
 // Inject sends a frame of the router's own out of L3 interface iface. It is
 // copied. false says that no buffer was free or the frame is too long.
 func (dp *Dataplane) Inject(iface uint16, frame []byte) bool {
-	dp.ctl.Lock()
-	p := dp.ctlCache.Get()
-	ok := p != nil && p.Set(frame)
-	if p != nil && !ok {
-		dp.ctlCache.Put(p)
-	}
-	dp.ctl.Unlock()
-	if !ok {
+	p := dp.copyIn(frame)
+	if p == nil {
 		return false
 	}
 	w := dp.workers[int(iface)%len(dp.workers)]
 	w.post(func(w *Worker) { w.inject(iface, p) })
 	return true
+}
+
+// copyIn makes a packet of a frame; nil without room for it.
+func (dp *Dataplane) copyIn(frame []byte) *packet.Packet {
+	dp.ctl.Lock()
+	defer dp.ctl.Unlock()
+	p := dp.ctlCache.Get()
+	if p == nil {
+		return nil
+	}
+	head := min(len(frame), packet.HeadLen-packet.Headroom)
+	p.Set(frame[:head])
+	if rest := frame[head:]; len(rest) > 0 {
+		t := dp.ctlCache.GetTail()
+		if t == nil {
+			dp.ctlCache.Put(p)
+			return nil
+		}
+		rest = rest[:copy(t.B, rest)] // a frame that is longer is nobody's
+		p.SetTail(t, 0, len(rest))
+	}
+	return p
 }
 
 // inject sends p like a packet that was read.

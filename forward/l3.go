@@ -192,10 +192,10 @@ func (f *Forwarder) local(s *Snapshot, in uint16, p *packet.Packet, now int64, o
 		icmp = protoICMPv6
 	}
 	switch {
-	case p.Flags&packet.Fragment != 0:
-	case p.Proto == icmp:
+	case p.Proto == icmp: // fragments too: control puts them together
 		punt(in, p, out)
 		return
+	case p.Flags&packet.Fragment != 0:
 	case p.Proto == protoUDP || p.Proto == protoTCP:
 		f.icmpError(s, p, icmpPortUnreachable, 0, now, out)
 	case icmp == protoICMP:

@@ -101,7 +101,7 @@ func TestRouted(t *testing.T) {
 		{"ping6 to us", 0, icmp6(mac(0), hostA, "fd00::9", "fd00::1", 128, 0), []string{"punt 0"}},
 		{"ping6 to all nodes", 0, icmp6(0x333300000001, hostA, "fe80::9", "ff02::1", 128, 0), []string{"punt 0"}},
 		{"MLD report", 0, icmp6(0x333300000016, hostA, "fe80::9", "ff02::16", 143, 0), []string{"drop not_for_us"}},
-		{"fragment of a ping to us", 0, sum4(with(echo4(mac(0), hostA, "10.0.0.9", "10.0.0.1"), 20, 0x20)), []string{"drop protocol"}},
+		{"fragment of a ping to us", 0, sum4(with(echo4(mac(0), hostA, "10.0.0.9", "10.0.0.1"), 20, 0x20)), []string{"punt 0"}},
 
 		{"source in net 0", 0, src4("0.1.2.3"), []string{"drop martian"}},
 		{"source loopback", 0, src4("127.0.0.1"), []string{"drop martian"}},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 
 	"taprouter/control/hostnet"
 	"taprouter/forward"
@@ -20,10 +21,21 @@ type linkState struct {
 	MTU    int
 }
 
-// A linkEvent is a netlink event at the port's namespace.
+// A linkEvent is an event in the namespace of a port's netdev.
 type linkEvent struct {
 	port int
+	from *follower
 	ev   hostnet.Event
+}
+
+// A follower is the watch of one port's netdev in one namespace. Events of a
+// follower that was replaced are stale.
+type follower struct{ w *hostnet.Watcher }
+
+func (f *follower) close() {
+	if f != nil && f.w != nil {
+		f.w.Close()
+	}
 }
 
 // watchLinks follows the netdevs of all ports until ctx ends: set up and
@@ -31,16 +43,16 @@ type linkEvent struct {
 // None of that ends the router.
 func (r *router) watchLinks(ctx context.Context) {
 	events := make(chan linkEvent, 64)
-	watchers := make([]*hostnet.Watcher, len(r.ports))
+	followers := make([]*follower, len(r.ports))
 	for i := range r.ports {
-		watchers[i] = r.watch(ctx, i, events)
+		followers[i] = r.follow(ctx, i, events)
 	}
+	var closing sync.WaitGroup
 	defer func() {
-		for _, w := range watchers {
-			if w != nil {
-				w.Close()
-			}
+		for _, f := range followers {
+			f.close()
 		}
+		closing.Wait()
 	}()
 	for {
 		select {
@@ -51,44 +63,54 @@ func (r *router) watchLinks(ctx context.Context) {
 				r.lose(e.Port, "the device was deleted")
 			}
 		case e := <-events:
-			if r.note(e.port, e.ev) {
+			if e.from != followers[e.port] || r.note(e.port, e.ev) {
 				continue
 			}
-			// The watch has ended, or the netdev has left: where is it now?
-			if w := watchers[e.port]; w != nil {
-				w.Close()
-			}
-			watchers[e.port] = r.watch(ctx, e.port, events)
+			// The netdev is not in that namespace any more: where is it now?
+			closing.Go(e.from.close) // it may be waiting to give us an event
+			followers[e.port] = r.follow(ctx, e.port, events)
 		}
 	}
 }
 
-// watch begins to follow a port's netdev where it is now.
-func (r *router) watch(ctx context.Context, port int, events chan<- linkEvent) *hostnet.Watcher {
+// follow begins to watch a port's netdev where it is now; nil if it is
+// nowhere any more.
+func (r *router) follow(ctx context.Context, port int, events chan<- linkEvent) *follower {
 	p := r.ports[port]
 	fd, err := p.dev.NetNS()
 	if err != nil {
 		r.lose(port, "the device was deleted")
 		return nil
 	}
-	w, err := hostnet.WatchFD(fd, func(ev hostnet.Event) {
+	f := &follower{}
+	f.w, err = hostnet.WatchFD(fd, func(ev hostnet.Event) {
 		select {
-		case events <- linkEvent{port, ev}:
+		case events <- linkEvent{port, f, ev}:
 		case <-ctx.Done():
 		}
 	})
 	if err != nil {
-		slog.Warn("cannot follow the link", "port", p.conf.Name, "error", err)
-		r.setState(port, linkState{Up: true, MTU: p.conf.MTU, Reason: "its state cannot be followed: " + err.Error()})
+		r.unfollowed(port, err)
 	}
-	return w
+	return f
+}
+
+// unfollowed is for a port whose link cannot be watched: it counts as up.
+func (r *router) unfollowed(port int, err error) {
+	p := r.ports[port]
+	slog.Warn("cannot follow the link", "port", p.conf.Name, "error", err)
+	r.setState(port, linkState{Up: true, MTU: p.conf.MTU, Reason: "its state cannot be followed: " + err.Error()})
 }
 
 // note takes in an event. It reports false if the port's netdev is not in
 // the watched namespace any more.
 func (r *router) note(port int, ev hostnet.Event) bool {
 	p := r.ports[port]
-	if ev.NSGone || ev.Err != nil {
+	switch {
+	case ev.Err != nil:
+		r.unfollowed(port, ev.Err)
+		return true
+	case ev.NSGone:
 		return false
 	}
 	if ev.Index != p.ifindex {

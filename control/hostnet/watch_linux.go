@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/vishvananda/netlink"
@@ -39,6 +40,8 @@ type Watcher struct {
 	fn    func(Event)
 	links map[int]string // name by index: what was reported and is not gone
 	done  chan struct{}
+
+	closed atomic.Bool // by Close: what the socket says then is no event
 }
 
 const own = -1
@@ -83,6 +86,7 @@ func WatchFD(fd int, fn func(Event)) (*Watcher, error) {
 // Close ends the watch and waits for the last call to return. fn must not
 // call it.
 func (w *Watcher) Close() {
+	w.closed.Store(true)
 	w.f.Close()
 	<-w.done
 }
@@ -189,7 +193,7 @@ func (w *Watcher) run(first []Event) {
 	for {
 		n, nsid, err := w.receive(buf, oob)
 		switch {
-		case errors.Is(err, os.ErrClosed):
+		case w.closed.Load():
 			return
 		case errors.Is(err, unix.ENOBUFS):
 			err = w.resync()

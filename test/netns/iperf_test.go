@@ -44,7 +44,8 @@ func (n *Net) iperf(from, to, addr, args string) (res iperfResult) {
 	}()
 	until(n.t, 10*time.Second, "the iperf3 server listens", func() bool { return strings.Contains(out.String(), "listening") })
 	text, err := n.exec(from, fmt.Sprintf("iperf3 -J -p %d -c %s %s", port, addr, args))
-	if jerr := json.Unmarshal([]byte(text), &res); jerr != nil {
+	_, text, _ = strings.Cut(text, "{") // warnings come first
+	if jerr := json.Unmarshal([]byte("{"+text), &res); jerr != nil {
 		n.t.Fatalf("iperf3 %s %s: %v, %v\n%s", addr, args, err, jerr, text)
 	}
 	if err != nil || res.Error != "" {
