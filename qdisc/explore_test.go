@@ -27,16 +27,20 @@ func TestExplore(t *testing.T) {
 		{"one-place", 2, onePlace},
 		{"stopped", 2, stopped},
 		{"dql", 3, dql},
+		{"dql-two-senders", 2, dqlTwoSenders},
 		{"tx-action", 3, txAction},
 		{"reset", 3, reset},
 		{"reset-sender", 3, resetSender},
 		{"deactivate", 3, deactivate},
 		{"quota", 1, overQuota},
 		{"two-queues", 2, twoQueues},
-		{"bands", 1, bands},
+		{"bands", 3, bands},
 	}
 	for _, p := range programs {
 		t.Run(p.name, func(t *testing.T) {
+			if testing.Short() {
+				p.preemptions = min(p.preemptions, 2)
+			}
 			r := step.Explore(step.Options{Preemptions: p.preemptions, MaxSteps: 20000}, func() step.Program {
 				w := p.setup()
 				return step.Program{Threads: w.threads, Alike: w.alike, Check: w.check}
@@ -162,21 +166,25 @@ func stopped() *world {
 // dql: the queue stops by itself over its limit; a completion starts it.
 func dql() *world {
 	w := newWorld(1, 2, 8)
-	d := w.dev[0]
-	d.limit = 150
+	w.dev[0].limit = 150
 	w.worker("sender", 0, func(c *CPU) {
 		w.send(c, 2)
 		w.send(c, 1)
 	})
-	w.worker("completer", 1, func(c *CPU) {
-		for done := 0; done < 300; {
-			n := d.complete(c)
-			if done += n; n == 0 {
-				step.Pause()
-			}
-			w.settle(c)
-		}
-	})
+	w.completer(1, 300)
+	return w
+}
+
+// dqlTwoSenders: as dql, and one sender may find the qdisc stopped by the
+// other's packets.
+func dqlTwoSenders() *world {
+	w := newWorld(1, 3, 8)
+	w.dev[0].limit = 150
+	for i := range 2 {
+		w.worker("sender", i, func(c *CPU) { w.send(c, 2) })
+	}
+	w.alike = 2
+	w.completer(2, 400)
 	return w
 }
 

@@ -54,6 +54,7 @@ func (q *Qdisc) MoveTo(c *CPU, to func(*packet.Packet) *Qdisc) {
 					q.drop(c, &run, packet.DropNoQueue)
 				} else {
 					target.enqueue(c, &run, packet.DropGraft)
+					target.state.Or(draining) // no bypass past what has not been run
 					target.Schedule(c)
 				}
 			}

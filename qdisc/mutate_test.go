@@ -40,12 +40,12 @@ var mutations = []mutation{
 		"	if t.Stopped() {\n	} else {", "stop-wake"},
 	{"m7: no second look after a stop by the stack", "xoff.go",
 		"if avail() >= 0 {", "if false {", "dql"},
-	{"m8: sched cleared after the run", "run.go",
+	{"m8: sched cleared after the run", "schedule.go",
 		"		if q.state.And(^uint32(sched))&deactivated == 0 && q.begin() {\n			q.run(c)\n			q.end(c)\n		}\n",
 		"		if q.state.Load()&deactivated == 0 && q.begin() {\n			q.run(c)\n			q.end(c)\n		}\n		q.state.And(^uint32(sched))\n", "tx-action"},
 	{"m9: requeue without missed", "run.go",
 		"	q.state.Or(missed) // no schedule: end sees to that\n", "", "busy-once"},
-	{"m10: reset without the run bit", "run.go",
+	{"m10: reset without the run bit", "schedule.go",
 		"	for !q.lock.CompareAndSwap(0, 1) {\n		step.Pause()\n	}\n", "	step.Pause()\n", "reset"},
 
 	{"no missed at all (F1)", "run.go",
@@ -70,7 +70,7 @@ var mutations = []mutation{
 		"	q.noteUnfilled()\n", "	q.state.And(^uint32(nonEmpty))\n", "reset-sender"},
 	{"activate without schedule", "lifecycle.go",
 		"	q.Schedule(c)\n}", "}", "deactivate"},
-	{"sched not tested: linked twice", "run.go",
+	{"sched not tested: linked twice", "schedule.go",
 		"	if q.state.Or(sched)&sched != 0 {\n		return\n	}\n", "	q.state.Or(sched)\n", "tx-action"},
 	{"place reserved without looking again", "ring.go",
 		"		if r.head.CompareAndSwap(h, h+n) {\n			break\n		}",
@@ -91,6 +91,9 @@ func explore(t *testing.T, program string, overlay map[string]string) (string, e
 		t.Skip("no go command")
 	}
 	args := []string{"test", "-tags=explore", "-vet=off", "-count=1", "-v", "-run=^TestExplore$/^" + program + "$"}
+	if testing.Short() {
+		args = append(args, "-short")
+	}
 	if overlay != nil {
 		b, err := json.Marshal(map[string]any{"Replace": overlay})
 		if err != nil {

@@ -2,7 +2,8 @@
 // protocol for running them without a lock: any worker enqueues, one at a
 // time drains, and nothing is left behind.
 //
-// run.go is the protocol, ring.go what producers share, pfifo_fast.go a
+// run.go is the protocol, schedule.go what is left for later, enqueue.go and
+// ring.go what producers do, lifecycle.go what control does, pfifo_fast.go a
 // discipline, qdisc.go the types that callers see.
 package qdisc
 

@@ -245,7 +245,7 @@ func TestBadTxq(t *testing.T) {
 }
 
 func TestResetAndMove(t *testing.T) {
-	b := newBed(t, 1, 1)
+	b := newBed(t, 2, 1)
 	c := b.cpus[0]
 	q, small := b.qdisc(NewPfifoFast(100)), b.qdisc(NewPfifoFast(5))
 	b.out[0].room = 0
@@ -261,9 +261,12 @@ func TestResetAndMove(t *testing.T) {
 	}
 	b.out[0].room = -1
 	b.out[0].xoff.WakeDriver()
-	small.Schedule(c)
+	small.Xmit(b.cpus[1], b.pkts(10, 1, 0, 0)) // comes before the run that the move has scheduled
 	b.run()
 	b.wantOrder(0, 0, 1, 2, 3, 4)
+	if st := small.Stats(); st.Qlen != 0 || st.Drops != 6 {
+		t.Errorf("the new one at the end: %+v", st)
+	}
 
 	b.out[0].room = 0
 	small.Xmit(c, b.pkts(10, 4, 0, 0))

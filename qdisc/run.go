@@ -1,9 +1,6 @@
 package qdisc
 
-import (
-	"taprouter/internal/step"
-	"taprouter/packet"
-)
+import "taprouter/packet"
 
 // State bits (enum qdisc_state_t). missed and draining are set by anybody and
 // cleared only by the holder of the run bit, who looks again afterwards.
@@ -265,105 +262,4 @@ func (q *Qdisc) txq(p *packet.Packet) Txq {
 		return q.txqs[0]
 	}
 	return q.txqs[p.TxQ]
-}
-
-// enqueue gives l to the discipline; what does not fit goes to c.Drops.
-func (q *Qdisc) enqueue(c *CPU, l *packet.List, reason packet.Reason) {
-	if q.limit > 0 {
-		q.holdMemory(c, l)
-		if l.Len() == 0 {
-			return
-		}
-	}
-	want := sumOf(l)
-	if q.limit == 0 {
-		q.mem.Add(int64(want.mem))
-	}
-	s := q.d.Enqueue(l)
-	if s.n > 0 {
-		q.shards[c.ID].queued(&s, 1)
-	}
-	if l.Len() > 0 {
-		q.mem.Add(int64(s.mem - want.mem))
-		q.drop(c, l, reason)
-	}
-}
-
-// holdMemory takes room for l; packets from the end of l that would hold
-// more of the pool than the qdisc may are dropped.
-func (q *Qdisc) holdMemory(c *CPU, l *packet.List) {
-	want := 0
-	for p := l.Front(); p != nil; p = p.Next {
-		want += memory(p)
-	}
-	over := q.mem.Add(int64(want)) - q.limit
-	if over <= 0 {
-		return
-	}
-	var keep, refused packet.List
-	room, kept := int64(want)-over, 0
-	for p := l.Pop(); p != nil; p = l.Pop() {
-		if m := memory(p); refused.Len() == 0 && int64(kept+m) <= room {
-			kept += m
-			keep.Push(p)
-		} else {
-			refused.Push(p)
-		}
-	}
-	q.mem.Add(int64(kept - want))
-	*l = keep
-	q.drop(c, &refused, packet.DropNoBuffer)
-}
-
-func (q *Qdisc) drop(c *CPU, l *packet.List, reason packet.Reason) {
-	n := 0
-	for p := l.Pop(); p != nil; p = l.Pop() {
-		n += int(p.Segs - p.SegNext)
-		p.Drop = reason
-		c.Drops.Push(p)
-	}
-	bump(&q.shards[c.ID].drops, n)
-}
-
-// Schedule puts the qdisc on c's list of those to be run, unless it is on a
-// list already. The wake of a tx queue ends here. __netif_schedule.
-func (q *Qdisc) Schedule(c *CPU) {
-	if q.state.Or(sched)&sched != 0 {
-		return
-	}
-	q.next = nil
-	if c.output == nil {
-		c.output = q
-	} else {
-		c.outputTail.next = q
-	}
-	c.outputTail = q
-}
-
-// Pending reports whether TxAction has something to do.
-func (c *CPU) Pending() bool { return c.output != nil }
-
-// TxAction runs the qdiscs that were scheduled on c until now; those that are
-// scheduled meanwhile wait for the next call. net_tx_action.
-func (c *CPU) TxAction() {
-	q := c.output
-	c.output, c.outputTail = nil, nil
-	for q != nil {
-		next := q.next // O7: read before sched is cleared, then it may be linked again
-		if q.state.And(^uint32(sched))&deactivated == 0 && q.begin() {
-			q.run(c)
-			q.end(c)
-		}
-		q = next
-	}
-}
-
-// Locked runs f as the run bit holder, waiting for the bit: only where
-// producers cannot hold it for long.
-func (q *Qdisc) Locked(c *CPU, f func()) {
-	for !q.lock.CompareAndSwap(0, 1) {
-		step.Pause()
-	}
-	f()
-	q.end(c)
 }

@@ -107,6 +107,20 @@ func (w *world) settle(c *CPU) {
 	}
 }
 
+// completer adds a thread that completes what device 0 has in flight until
+// so many bytes are done.
+func (w *world) completer(i, bytes int) {
+	w.worker("completer", i, func(c *CPU) {
+		for done := 0; done < bytes; {
+			n := w.dev[0].complete(c)
+			if done += n; n == 0 {
+				step.Pause()
+			}
+			w.settle(c)
+		}
+	})
+}
+
 func (w *world) errorf(format string, args ...any) {
 	w.errs = append(w.errs, fmt.Errorf(format, args...))
 }

@@ -1,0 +1,61 @@
+package qdisc
+
+import "taprouter/packet"
+
+// enqueue gives l to the discipline; what does not fit goes to c.Drops.
+func (q *Qdisc) enqueue(c *CPU, l *packet.List, reason packet.Reason) {
+	if q.limit > 0 {
+		q.holdMemory(c, l)
+		if l.Len() == 0 {
+			return
+		}
+	}
+	want := sumOf(l)
+	if q.limit == 0 {
+		q.mem.Add(int64(want.mem))
+	}
+	s := q.d.Enqueue(l)
+	if s.n > 0 {
+		q.shards[c.ID].queued(&s, 1)
+	}
+	if l.Len() > 0 {
+		q.mem.Add(int64(s.mem - want.mem))
+		q.drop(c, l, reason)
+	}
+}
+
+// holdMemory takes room for l; packets from the end of l that would hold
+// more of the pool than the qdisc may are dropped.
+func (q *Qdisc) holdMemory(c *CPU, l *packet.List) {
+	want := 0
+	for p := l.Front(); p != nil; p = p.Next {
+		want += memory(p)
+	}
+	over := q.mem.Add(int64(want)) - q.limit
+	if over <= 0 {
+		return
+	}
+	var keep, refused packet.List
+	room, kept := int64(want)-over, 0
+	for p := l.Pop(); p != nil; p = l.Pop() {
+		if m := memory(p); refused.Len() == 0 && int64(kept+m) <= room {
+			kept += m
+			keep.Push(p)
+		} else {
+			refused.Push(p)
+		}
+	}
+	q.mem.Add(int64(kept - want))
+	*l = keep
+	q.drop(c, &refused, packet.DropNoBuffer)
+}
+
+func (q *Qdisc) drop(c *CPU, l *packet.List, reason packet.Reason) {
+	n := 0
+	for p := l.Pop(); p != nil; p = l.Pop() {
+		n += int(p.Segs - p.SegNext)
+		p.Drop = reason
+		c.Drops.Push(p)
+	}
+	bump(&q.shards[c.ID].drops, n)
+}
