@@ -109,6 +109,17 @@ func explore(t *testing.T, program string, overlay map[string]string) (string, e
 	return string(out), err
 }
 
+// TestExplorer runs the explorer's own tests, which need its build tag.
+func TestExplorer(t *testing.T) {
+	goTool, err := exec.LookPath("go")
+	if err != nil {
+		t.Skip("no go command")
+	}
+	if out, err := exec.Command(goTool, "test", "-tags=explore", "../internal/step").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
 // TestExploreAll runs the explorer on the sources as they are.
 func TestExploreAll(t *testing.T) {
 	out, err := explore(t, ".*", nil)
