@@ -97,7 +97,7 @@ func (p *Port) graftRoot(kind, childKind string) error {
 		if i > 0 && old.mq == nil {
 			break
 		}
-		p.move(c, q, i)
+		p.move(c, q)
 	}
 	return nil
 }
@@ -113,15 +113,14 @@ func (p *Port) graftChild(i int, kind string) error {
 	old := p.root.children[i]
 	p.root.children[i] = q
 	p.tx[i].qdisc.Store(q)
-	p.move(&p.dp.control.cpu, old, i)
+	p.move(&p.dp.control.cpu, old)
 	return nil
 }
 
 // move empties old into the qdiscs that now serve the packets' queues.
-func (p *Port) move(c *qdisc.CPU, old *qdisc.Qdisc, i int) {
+func (p *Port) move(c *qdisc.CPU, old *qdisc.Qdisc) {
 	old.Deactivate()
 	old.MoveTo(c, func(pkt *packet.Packet) *qdisc.Qdisc { return p.tx[pkt.TxQ].qdisc.Load() })
-	p.tx[i].qdisc.Load().Schedule(c)
 }
 
 // SetQueues changes how many of a port's queues are in use. Packets in tx
@@ -202,6 +201,7 @@ func (dp *Dataplane) PortDown(port int, reason packet.Reason) {
 		for _, t := range p.tx {
 			t.qdisc.Load().Reset(c, reason)
 			t.xoff.WakeDriver() // a dead device never says that it has room
+			t.xoff.WakeStack()
 			t.dql.Reset(dp.control.now)
 		}
 		return nil

@@ -229,11 +229,12 @@ func (w *Worker) watch(rx *rxQueue) error {
 // the Go scheduler. After an empty raw wait it sleeps in an ordinary system
 // call, which costs nothing for as long as it lasts.
 func (w *Worker) wait() []tun.Event {
+	if w.starve && !w.cpu.Pending() { // a run may free buffers
+		w.poller.Rest(starveWait)
+	}
+	w.starve = false
 	timeout, raw := int64(rawWait), true
 	switch {
-	case w.starve:
-		w.starve = false
-		timeout = starveWait
 	case len(w.ready) > 0 || w.cpu.Pending() || w.inbox.Load() != nil:
 		timeout = 0
 	case w.idle:
