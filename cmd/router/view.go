@@ -283,9 +283,15 @@ func (r *router) SetXPS(dev string, queue int, workers []int) error {
 	return r.dp.SetWorkers(dev, queue, workers)
 }
 
-// SetFlowTable is `router xps set dev X flow_table_cnt N`.
+// SetFlowTable is `router xps set dev X flow_table_cnt N`; without a mode it
+// stays as it is.
 func (r *router) SetFlowTable(dev string, buckets int, mode string) error {
-	m, err := xpsflow.ParseMode(mode)
+	for _, p := range r.dp.Ports() {
+		if p.Name == dev && mode == "" {
+			mode = p.Steer().Mode().String()
+		}
+	}
+	m, err := xpsflow.ParseMode(cmp.Or(mode, xpsflow.Inflight.String()))
 	if err != nil {
 		return err
 	}

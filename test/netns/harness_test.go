@@ -280,7 +280,8 @@ func (r *Router) stop() {
 		t.Errorf("data race in the router\n%s", r.log)
 	}
 	if t.Failed() {
-		t.Logf("router log:\n%s", r.log)
+		lines := strings.SplitAfter(r.log.String(), "\n")
+		t.Logf("router log:\n%s", strings.Join(lines[max(0, len(lines)-40):], ""))
 	}
 }
 
