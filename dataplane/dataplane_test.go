@@ -306,6 +306,7 @@ func TestFullDeviceStopsAndWakes(t *testing.T) {
 	for r.dp.Ports()[1].QueueStats(0).DriverStops == 0 && time.Now().Before(deadline) {
 		time.Sleep(time.Millisecond)
 	}
+	r.dp.Totals() // the worker has ended its batch
 	st := r.dp.Ports()[1].QueueStats(0)
 	if st.DriverStops == 0 || !st.Stopped {
 		t.Fatalf("the queue did not stop: %+v", st)
