@@ -12,11 +12,11 @@ func Size(n uint64) string {
 	near := func(unit, slack uint64) bool { return n >= unit && (n%unit <= slack || unit-n%unit <= slack) }
 	switch {
 	case near(1<<30, 1024):
-		return fmt.Sprintf("%gGb", float64(n)/(1<<30))
+		return fmt.Sprintf("%.6gGb", float64(n)/(1<<30))
 	case near(1<<20, 1024):
-		return fmt.Sprintf("%gMb", float64(n)/(1<<20))
+		return fmt.Sprintf("%.6gMb", float64(n)/(1<<20))
 	case near(1<<10, 16):
-		return fmt.Sprintf("%gKb", float64(n)/(1<<10))
+		return fmt.Sprintf("%.6gKb", float64(n)/(1<<10))
 	}
 	return fmt.Sprintf("%db", n)
 }
