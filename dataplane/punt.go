@@ -52,9 +52,10 @@ func (w *Worker) serveInbox() {
 // which copies it. A full channel drops: a worker never waits.
 func (w *Worker) punt() {
 	for p := w.out.Punts.Pop(); p != nil; p = w.out.Punts.Pop() {
+		segs := uint64(p.Segs) // afterwards p is control's
 		select {
 		case w.dp.punts <- Punt{Iface: p.Out, p: p}:
-			w.counters.punted += uint64(p.Segs)
+			w.counters.punted += segs
 		default:
 			p.Out = packet.NoPort
 			p.Drop = packet.DropPuntFull
