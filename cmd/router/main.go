@@ -132,10 +132,11 @@ usage or configuration, 2 refused by the system, 3 checks of the demo failed.`,
 // unknown is the error for a word that is no command, with the nearest ones.
 func unknown(cmd *cobra.Command, word string) error {
 	msg := fmt.Sprintf("unknown command %q for %q", word, cmd.CommandPath())
+	cmd.SuggestionsMinimumDistance = 2 // letters that may differ
 	if near := cmd.SuggestionsFor(word); len(near) > 0 {
 		msg += fmt.Sprintf(", did you mean %q?", near[0])
 	}
-	return errors.New(msg + " See `" + cmd.CommandPath() + " --help`")
+	return errors.New(msg + "; see `" + cmd.CommandPath() + " --help`")
 }
 
 func versionCommand(o *options) *cobra.Command {
