@@ -38,6 +38,7 @@ const (
 	EtherPPPoE = 0x8864
 	EtherQinQ  = 0x88a8
 	etherTEB   = 0x6558
+	etherLLC   = 0x0004 // ETH_P_802_2: stands for every length field
 
 	ProtoHopByHop = 0
 	ProtoICMP     = 1
@@ -100,20 +101,7 @@ type dissector struct {
 // and on to the network header. It reports false if there is no link header.
 func (d *dissector) link() bool {
 	if d.p.Flags&packet.Raw != 0 {
-		d.p.L3 = 0
-		if len(d.b) < 1 {
-			return false
-		}
-		switch d.b[0] >> 4 {
-		case 4:
-			d.p.EtherType = EtherIPv4
-		case 6:
-			d.p.EtherType = EtherIPv6
-		default:
-			return false
-		}
-		d.network(0, d.p.EtherType)
-		return true
+		return d.raw()
 	}
 	if len(d.b) < 14 {
 		return false
@@ -145,6 +133,23 @@ func (d *dissector) link() bool {
 	return true
 }
 
+// raw takes a TUN's frame, whose first nibble says what it is.
+func (d *dissector) raw() bool {
+	if len(d.b) < 1 {
+		return false
+	}
+	switch d.b[0] >> 4 {
+	case 4:
+		d.p.EtherType = EtherIPv4
+	case 6:
+		d.p.EtherType = EtherIPv6
+	default:
+		d.bad()
+	}
+	d.network(0, d.p.EtherType)
+	return true
+}
+
 // bad notes why the outer headers must not be routed; inner ones may be what
 // they like.
 func (d *dissector) bad() {
@@ -160,7 +165,9 @@ func (d *dissector) next() bool {
 }
 
 func (d *dissector) network(at int, et uint16) {
-	d.key.ethertype = et
+	if d.key.ethertype = et; et < 0x0600 { // a length (IEEE 802.3), which varies within a flow
+		d.key.ethertype = etherLLC
+	}
 	if !d.next() {
 		return
 	}
@@ -204,7 +211,7 @@ func (d *dissector) ipv4(at int) {
 	}
 	h := d.b[at : at+20 : at+20]
 	ihl, total := int(h[0]&15)*4, int(binary.BigEndian.Uint16(h[2:]))
-	if h[0]>>4 != 4 || ihl < 20 || len(d.b) < at+ihl || total < ihl && !d.gso() || at+total > d.p.Len() {
+	if h[0]>>4 != 4 || ihl < 20 || len(d.b) < at+ihl || total < ihl && !(total == 0 && d.gso()) || at+total > d.p.Len() {
 		d.bad()
 		return
 	}
@@ -222,6 +229,7 @@ func (d *dissector) ipv4(at int) {
 		}
 	}
 	d.key.v4(h[12:16], h[16:20])
+	d.key.proto = h[9]
 	d.transport(at+ihl, h[9], frag&0x3fff != 0)
 }
 
@@ -271,10 +279,13 @@ func (d *dissector) ipv6Next(at int, proto uint8) {
 				d.bad()
 				return
 			}
+			if !frag { // what all fragments have in common: headers behind this one lie in the first only
+				d.key.proto = d.b[at]
+			}
 			n, frag = 8, true
 			offset := binary.BigEndian.Uint16(d.b[at+2:]) &^ 7
 			if !d.inner {
-				d.p.Flags |= packet.Fragment
+				d.p.Flags |= packet.Fragment | packet.IPOptions
 				if offset != 0 {
 					d.p.Flags |= packet.LaterFrag
 				}
@@ -301,7 +312,6 @@ func (d *dissector) ipv6Next(at int, proto uint8) {
 
 // upper notes the outer upper-layer header.
 func (d *dissector) upper(at int, proto uint8) {
-	d.key.proto = proto
 	if d.inner {
 		return
 	}
@@ -318,6 +328,7 @@ func (d *dissector) transport(at int, proto uint8, frag bool) {
 	if frag {
 		return
 	}
+	d.key.proto = proto
 	switch proto {
 	case ProtoTCP, ProtoUDP, ProtoUDPLite, ProtoDCCP, ProtoSCTP, ProtoESP:
 		d.ports(at)

@@ -132,6 +132,23 @@ func TestHashClasses(t *testing.T) {
 	mpls := func(label uint32) []byte {
 		return build(t, eth(layers.EthernetTypeMPLSUnicast), &layers.MPLS{Label: label, StackBottom: true, TTL: 9}, payload)
 	}
+	gre0 := func(flags byte, et uint16, inner []byte) []byte {
+		return build(t, eth(layers.EthernetTypeIPv4), ip4("9.9.9.9", "8.8.8.8", layers.IPProtocolGRE), gopacket.Payload(append([]byte{flags, 0, byte(et >> 8), byte(et)}, inner...)))
+	}
+	over4 := func(proto layers.IPProtocol, b ...byte) []byte {
+		return build(t, eth(layers.EthernetTypeIPv4), ip4("10.0.0.1", "10.0.0.2", proto), gopacket.Payload(b))
+	}
+	pppoe := func(sp int) []byte {
+		return build(t, eth(layers.EthernetTypePPPoESession), &layers.PPPoE{Version: 1, Type: 1}, &layers.PPP{PPPType: layers.PPPTypeIPv4},
+			ip4("10.0.0.1", "10.0.0.2", layers.IPProtocolUDP), udp(sp, 2000), payload)
+	}
+	// Options behind the fragment header: only the first fragment has them.
+	first := ext6(layers.IPProtocolIPv6Fragment, 60, 0, 0, 1, 0, 0, 0, 7, 17, 0, 1, 4, 0, 0, 0, 0)
+	later := ext6(layers.IPProtocolIPv6Fragment, 60, 0, 1, 0, 0, 0, 0, 7)
+	llc := func(n int) []byte {
+		return append(udp4(t, "1.1.1.1", "1.1.1.2", 1, 2)[:12], append([]byte{0, byte(n)}, make([]byte, n)...)...)
+	}
+	other := udp4(t, "10.0.0.1", "10.0.0.2", 1001, 2000)
 	arp := func(ip byte) []byte {
 		return build(t, eth(layers.EthernetTypeARP), &layers.ARP{AddrType: 1, Protocol: 0x0800, HwAddressSize: 6, ProtAddressSize: 4, Operation: 1,
 			SourceHwAddress: macA, SourceProtAddress: []byte{10, 0, 0, ip}, DstHwAddress: macB, DstProtAddress: []byte{10, 0, 0, 9}})
@@ -166,6 +183,19 @@ func TestHashClasses(t *testing.T) {
 		{"ICMP id", icmp(1), icmp(2), Options{}, true},
 		{"MPLS label", mpls(16), mpls(17), Options{}, false},
 		{"any ARP", arp(1), arp(2), Options{}, true},
+		{"IPv6 fragments with options behind the fragment header", first, later, Options{}, true},
+		{"IPv6 AH is skipped", u6(0, 1000), ext6(layers.IPProtocolAH, 17, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1), Options{}, true},
+		{"IPv4 AH: another SPI", over4(51, 17, 1, 0, 0, 0, 0, 0, 1), over4(51, 17, 1, 0, 0, 0, 0, 0, 2), Options{}, false},
+		{"ESP: another SPI", over4(50, 0, 0, 0, 1, 9), over4(50, 0, 0, 0, 2, 9), Options{}, false},
+		{"ESP: one SPI", over4(50, 0, 0, 0, 1, 9), over4(50, 0, 0, 0, 1, 8), Options{}, true},
+		{"IPv6 ESP: another SPI", ext6(layers.IPProtocolESP, 0, 0, 0, 1), ext6(layers.IPProtocolESP, 0, 0, 0, 2), Options{}, false},
+		{"SCTP: another port", over4(132, 0, 1, 0, 2), over4(132, 0, 1, 0, 3), Options{}, false},
+		{"DCCP: another port", over4(33, 0, 1, 0, 2), over4(33, 0, 1, 0, 3), Options{}, false},
+		{"UDP-Lite: another port", over4(136, 0, 1, 0, 2), over4(136, 0, 1, 0, 3), Options{}, false},
+		{"inner ports of PPPoE", pppoe(1000), pppoe(1001), Options{}, false},
+		{"inner ports of Ethernet in GRE", gre0(0, 0x6558, u), gre0(0, 0x6558, other), Options{}, false},
+		{"GRE with routing is not followed", gre0(0x40, 0x0800, u[14:]), gre0(0x40, 0x0800, other[14:]), Options{}, true},
+		{"LLC of another length", llc(40), llc(60), Options{}, true},
 	} {
 		a, b := dissect(c, tt.opts, tt.a, nil), dissect(c, tt.opts, tt.b, nil)
 		if (a.Hash == b.Hash) != tt.same || a.Hash == 0 || b.Hash == 0 {
@@ -199,7 +229,8 @@ func TestOffsetsAndFlags(t *testing.T) {
 		{"to a group", group, false, 14, 34, EtherIPv4, 0, 17, packet.IPv4 | packet.L4Hash | packet.Mcast, 0, 0},
 		{"no IP header", u4[:20], false, 14, 0, EtherIPv4, 0, 0, 0, packet.DropMalformed, 0},
 		{"no Ethernet header", u4[:13], false, 0, 0, 0, 0, 0, 0, packet.DropTruncated, packet.DropTruncated},
-		{"a TUN's nonsense", []byte{0x50, 1, 2}, true, 0, 0, 0, 0, 0, packet.Raw, packet.DropTruncated, packet.DropTruncated},
+		{"a TUN's nonsense", []byte{0x50, 1, 2}, true, 0, 0, 0, 0, 0, packet.Raw, packet.DropMalformed, 0},
+		{"a TUN's nothing", nil, true, 0, 0, 0, 0, 0, packet.Raw, packet.DropTruncated, packet.DropTruncated},
 	} {
 		p := dissect(c, Options{}, tt.frame, func(p *packet.Packet) {
 			if tt.raw {
@@ -234,6 +265,14 @@ func TestPriority(t *testing.T) {
 	if p := dissect(c, Options{}, arp, nil); p.Priority != 5 {
 		t.Errorf("PCP 5: priority %d", p.Priority)
 	}
+}
+
+// with12 gives a TCP/IPv4 frame another data offset.
+func with12(f []byte, b byte) []byte {
+	f = append([]byte(nil), f...)
+	binary.BigEndian.PutUint16(f[16:], uint16(len(f)-14))
+	f[34+12] = b
+	return f
 }
 
 // gso makes p a superpacket with this header.
@@ -272,12 +311,20 @@ func TestVnetHeader(t *testing.T) {
 		{"TCP, wrong field", t4, with(ok4, func(v *packet.Vnet) { v.CsumOffset = 6 }), 0, 0, packet.DropVnet},
 		{"checksum beyond the frame", t4, packet.Vnet{Flags: 1, CsumStart: 2000, CsumOffset: 16}, 0, 0, packet.DropVnet},
 		{"checksum in the link header", t4, packet.Vnet{Flags: 1, CsumStart: 2, CsumOffset: 1}, 0, 0, packet.DropVnet},
+		{"checksum in the network header", t4, packet.Vnet{Flags: 1, CsumStart: 33, CsumOffset: 16}, 0, 0, packet.DropVnet},
+		{"checksum cut off", t4, packet.Vnet{Flags: 1, CsumStart: 34, CsumOffset: uint16(len(t4) - 34 - 1)}, 0, 0, packet.DropVnet},
+		{"TCP data offset too small", with12(t4, 0x40), ok4, 0, 0, packet.DropVnet},
+		{"TCP data offset beyond the frame", with12(t4[:70], 0xf0), ok4, 0, 0, packet.DropVnet},
+		{"hdr_len of no superpacket", t4, packet.Vnet{Flags: 1, HdrLen: 0xffff, CsumStart: 34, CsumOffset: 16}, 1, len(t4), 0},
 		{"more than 128 UDP segments", u6, with(okU, func(v *packet.Vnet) { v.GSOSize = 7 }), 0, 0, packet.DropVnet},
 		{"headers cut off", t4[:40], ok4, 0, 0, packet.DropVnet},
 	} {
 		p := dissect(c, Options{}, tt.frame, gso(tt.vnet))
 		if p.Drop != tt.drop || tt.drop == 0 && (p.Segs != tt.segs || int(p.WireLen) != tt.wire) {
 			t.Errorf("%s: drop %v, %d segments, %d bytes, want %v, %d, %d", tt.name, p.Drop, p.Segs, p.WireLen, tt.drop, tt.segs, tt.wire)
+		}
+		if tt.segs == 1 && p.Vnet.HdrLen|p.Vnet.GSOSize|uint16(p.Vnet.GSOType) != 0 {
+			t.Errorf("%s: vnet header %+v of a frame that is no superpacket", tt.name, p.Vnet)
 		}
 		if tt.segs > 1 && p.Vnet.HdrLen != uint16(map[bool]int{true: 54, false: 62}[p.Proto == ProtoTCP]) {
 			t.Errorf("%s: header length %d", tt.name, p.Vnet.HdrLen)
@@ -356,21 +403,6 @@ func FuzzDissect(f *testing.F) {
 			t.Error("an IP header that is not there")
 		}
 	})
-}
-
-// Every truncation of every shape is taken without a panic.
-func TestTruncations(t *testing.T) {
-	c := cache(t)
-	for _, f := range [][]byte{
-		udp4(t, "10.0.0.1", "10.0.0.2", 1, 2),
-		build(t, eth(layers.EthernetTypeIPv6), ip6("fd00::1", "fd00::2", layers.IPProtocolIPv6HopByHop, 0), gopacket.Payload{60, 0, 0, 0, 0, 0, 0, 0, 44, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 1, 1, 2}),
-		build(t, eth(layers.EthernetTypeIPv4), ip4("9.9.9.9", "8.8.8.8", layers.IPProtocolGRE), &layers.GRE{Protocol: layers.EthernetTypeIPv6, KeyPresent: true}, ip6("fd00::1", "fd00::2", layers.IPProtocolTCP, 1), tcp(1, 2)),
-		build(t, eth(layers.EthernetTypePPPoESession), &layers.PPPoE{Version: 1, Type: 1}, &layers.PPP{PPPType: layers.PPPTypeIPv4}, ip4("1.1.1.1", "1.1.1.2", layers.IPProtocolSCTP), gopacket.Payload{0, 1, 0, 2}),
-	} {
-		for n := range len(f) + 1 {
-			dissect(c, Options{}, f[:n], nil)
-		}
-	}
 }
 
 func BenchmarkDissect(b *testing.B) {

@@ -1,8 +1,6 @@
 package classify
 
-import (
-	"taprouter/packet"
-)
+import "taprouter/packet"
 
 // checkVnet tests a virtio-net header against the frame: it may come from a
 // guest. It sets the number of segments, the bytes on the wire and the true
@@ -17,6 +15,7 @@ func checkVnet(p *packet.Packet) packet.Reason {
 		if v.GSOType != packet.GSONone {
 			return packet.DropVnet
 		}
+		v.HdrLen = 0 // a hint that a device may refuse, and that nobody needs
 		return 0
 	}
 	if v.GSOSize == 0 || v.GSOSize == 0xffff || p.L4 == 0 || p.Flags&packet.Fragment != 0 {
@@ -50,18 +49,25 @@ func checkVnet(p *packet.Packet) packet.Reason {
 	return setSegs(p, hdr)
 }
 
-// csumInside: the checksummed part begins behind the link header, and the
-// checksum lies in the head.
+// csumInside: the checksummed part begins behind the network header, which
+// nobody but the router may change, and the checksum lies in the head.
 func csumInside(p *packet.Packet) bool {
 	start, field := int(p.Vnet.CsumStart), int(p.Vnet.CsumStart)+int(p.Vnet.CsumOffset)
-	return start >= int(p.L3) && start < p.Len() && field+2 <= p.HeadLength()
+	network := int(p.L3)
+	switch {
+	case p.Flags&packet.IPv4 != 0:
+		network += 20
+	case p.Flags&packet.IPv6 != 0:
+		network += 40
+	}
+	return start >= network && start < p.Len() && field+2 <= p.HeadLength()
 }
 
 func setSegs(p *packet.Packet, hdr int) packet.Reason {
 	v := &p.Vnet
 	payload := p.Len() - hdr
 	if payload <= int(v.GSOSize) { // one segment is no superpacket
-		v.GSOType, v.GSOSize = packet.GSONone, 0
+		v.GSOType, v.GSOSize, v.HdrLen = packet.GSONone, 0, 0
 		return 0
 	}
 	segs := (payload + int(v.GSOSize) - 1) / int(v.GSOSize)

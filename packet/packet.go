@@ -104,10 +104,9 @@ type Packet struct {
 	WireLen uint32 // bytes on the wire of all segments (qdisc_pkt_len)
 	Stamp   int64  // batch clock at queue selection, ns
 
-	// Slots are the flow table buckets that count this packet as in flight;
-	// the second is used only while a table is being replaced. xpsflow sets
-	// and clears them.
-	Slots [2]*atomic.Uint64
+	// Slot is the flow table bucket that counts this packet as in flight, nil
+	// if none does. xpsflow sets and clears it.
+	Slot *atomic.Uint64
 
 	Vnet Vnet
 }

@@ -3,7 +3,6 @@ package packet
 import (
 	"errors"
 	"fmt"
-	"sync/atomic"
 )
 
 // Memory sizes a Pool, in numbers of buffers.
@@ -198,7 +197,7 @@ func (c *Cache) Clone(p *Packet) *Packet {
 	}
 	buf := q.buf
 	*q = *p
-	q.buf, q.Next, q.Slots = buf, nil, [2]*atomic.Uint64{}
+	q.buf, q.Next, q.Slot = buf, nil, nil
 	copy(q.buf[q.off:q.end], p.buf[p.off:p.end])
 	if q.tail != nil {
 		q.tail.refs.Add(1)

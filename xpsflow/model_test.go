@@ -25,7 +25,7 @@ func (m *model) hash(flow int) uint32 { return uint32(flow)*0x2468_0001 | 1<<31 
 func (m *model) sel(t *rapid.T, worker, flow, n int) {
 	stay := -1
 	for _, p := range m.flows[flow] {
-		if p.Slots[0] != nil && int(p.TxQ) < m.Queues() {
+		if p.Slot != nil && int(p.TxQ) < m.Queues() {
 			stay = int(p.TxQ)
 		}
 	}
@@ -43,7 +43,7 @@ func (m *model) sel(t *rapid.T, worker, flow, n int) {
 		t.Fatalf("flow %d went to queue %d with packets in flight on queue %d", flow, got, stay)
 	case stay < 0 && m.apart && got != want:
 		t.Fatalf("flow %d went to queue %d, free to go to %d", flow, got, want)
-	case m.TableSize() > 0 && pkts[0].Slots[0] == nil:
+	case m.TableSize() > 0 && pkts[0].Slot == nil:
 		t.Fatalf("flow %d is not counted", flow)
 	}
 }
@@ -108,7 +108,7 @@ func TestAgainstModel(t *testing.T) {
 			counted := 0
 			for _, f := range m.flows {
 				for _, p := range f {
-					if p.Slots[0] != nil {
+					if p.Slot != nil {
 						counted++
 					}
 				}

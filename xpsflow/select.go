@@ -7,7 +7,7 @@ import (
 )
 
 // SelectBatch chooses the queue of each packet, all bound for this port, in
-// order: it sets TxQ and Slots. Neighbours with the same hash go together.
+// order: it sets TxQ and Slot. Neighbours with the same hash go together.
 // It precedes the packets' enqueue; Complete has to follow for each of them.
 func (s *Steer) SelectBatch(worker int, pkts []*packet.Packet) {
 	for len(pkts) > 0 {
@@ -21,7 +21,7 @@ func (s *Steer) SelectBatch(worker int, pkts []*packet.Packet) {
 }
 
 // Select chooses one queue for a run of packets of the same hash: it sets TxQ
-// and Slots of each. Hash 0 says that there is none; such packets go where the
+// and Slot of each. Hash 0 says that there is none; such packets go where the
 // map says and are not counted.
 func (s *Steer) Select(worker int, hash uint32, pkts []*packet.Packet) {
 	if len(pkts) == 0 {
@@ -38,7 +38,7 @@ func (s *Steer) Select(worker int, hash uint32, pkts []*packet.Packet) {
 	}
 	for _, p := range pkts {
 		p.TxQ = uint16(ch.use)
-		p.Slots[0] = ch.slot
+		p.Slot = ch.slot
 	}
 	if w := &s.workers[worker]; ch.use != want {
 		w.refused.Store(w.refused.Load() + uint64(len(pkts)))
@@ -118,8 +118,8 @@ func (o ops) completed() uint32 {
 // It is to be called once for each selected packet, by its owner; further
 // calls do nothing until p is selected again.
 func Complete(p *packet.Packet) {
-	if e := p.Slots[0]; e != nil {
-		p.Slots[0] = nil
+	if e := p.Slot; e != nil {
+		p.Slot = nil
 		release(e, 1)
 	}
 }
@@ -149,11 +149,11 @@ type run struct {
 }
 
 func (r *run) end(p *packet.Packet) {
-	e := p.Slots[0]
+	e := p.Slot
 	if e == nil {
 		return
 	}
-	p.Slots[0] = nil
+	p.Slot = nil
 	if e != r.slot {
 		r.flush()
 		r.slot, r.n = e, 0

@@ -155,8 +155,8 @@ func TestUntracked(t *testing.T) {
 	}{{"one queue", one, 7, 0}, {"no table", off, 7, 1}, {"no hash", on, 0, 1}} {
 		p := &packet.Packet{Hash: tt.hash}
 		tt.s.SelectBatch(1, []*packet.Packet{p})
-		if p.TxQ != tt.want || p.Slots[0] != nil || tt.s.InFlight() != 0 {
-			t.Errorf("%s: queue %d, slots %v, in flight %d", tt.name, p.TxQ, p.Slots, tt.s.InFlight())
+		if p.TxQ != tt.want || p.Slot != nil || tt.s.InFlight() != 0 {
+			t.Errorf("%s: queue %d, slots %v, in flight %d", tt.name, p.TxQ, p.Slot, tt.s.InFlight())
 		}
 		Complete(p)
 	}
@@ -263,10 +263,10 @@ func TestLateWorker(t *testing.T) {
 	busy := &packet.Packet{Hash: 1}
 	s.SelectBatch(0, []*packet.Packet{busy})
 	_ = s.SetTable(32, Inflight)
-	if ch, ok := late.lookup(1, 1, 1); !ok || ch.use != 0 || ch.slot != busy.Slots[0] {
+	if ch, ok := late.lookup(1, 1, 1); !ok || ch.use != 0 || ch.slot != busy.Slot {
 		t.Errorf("bucket with packets in flight: %+v, %v, want queue 0 and the same bucket", ch, ok)
 	}
-	release(busy.Slots[0], 1)
+	release(busy.Slot, 1)
 	if _, ok := late.lookup(2, 1, 1); ok {
 		t.Error("an empty bucket of a replaced table took a packet")
 	}
@@ -287,10 +287,10 @@ func TestFlowsLeaveReplacedTable(t *testing.T) {
 	p, q := &packet.Packet{Hash: 1}, &packet.Packet{Hash: 1}
 	s.SelectBatch(0, []*packet.Packet{p})
 	_ = s.SetTable(32, Inflight)
-	old := p.Slots[0]
+	old := p.Slot
 	Complete(p)
 	s.SelectBatch(0, []*packet.Packet{q})
-	if q.Slots[0] == old || old.Load() != retired {
+	if q.Slot == old || old.Load() != retired {
 		t.Errorf("counted in the old table; its bucket is %#x", old.Load())
 	}
 	if !s.Settle() || s.InFlight() != 1 {
@@ -311,8 +311,8 @@ func TestQueuesGrow(t *testing.T) {
 		}
 		p := &packet.Packet{Hash: 1<<32 - 1}
 		s.SelectBatch(0, []*packet.Packet{p})
-		if p.TxQ != 3 || (p.Slots[0] != nil) != (mode == Inflight) {
-			t.Errorf("%v: queue %d, slots %v", mode, p.TxQ, p.Slots)
+		if p.TxQ != 3 || (p.Slot != nil) != (mode == Inflight) {
+			t.Errorf("%v: queue %d, slots %v", mode, p.TxQ, p.Slot)
 		}
 		for _, n := range []int{0, -1, MaxQueues + 1} {
 			if s.SetQueues(n) == nil || s.Queues() != 4 {

@@ -117,9 +117,8 @@ func (r *router) note(port int, ev hostnet.Event) bool {
 		return true
 	}
 	if ev.Gone {
-		name, err := p.dev.CurrentName()
-		if err == nil { // moved, not deleted
-			p.ifindex = r.indexOf(p, name)
+		if link, err := p.find(); err == nil { // moved, not deleted
+			p.ifindex = link.Index
 		}
 		return false
 	}
@@ -134,22 +133,22 @@ func (r *router) note(port int, ev hostnet.Event) bool {
 	return true
 }
 
-// indexOf finds the netdev's index in the namespace where it is now.
-func (r *router) indexOf(p *hostPort, name string) int {
+// find looks the netdev up where it is now, under its name of now.
+func (p *hostPort) find() (hostnet.Link, error) {
+	name, err := p.dev.CurrentName()
+	if err != nil {
+		return hostnet.Link{}, err
+	}
 	fd, err := p.dev.NetNS()
 	if err != nil {
-		return 0
+		return hostnet.Link{}, err
 	}
 	ns, err := hostnet.FromFD(fd)
 	if err != nil {
-		return 0
+		return hostnet.Link{}, err
 	}
 	defer ns.Close()
-	link, err := ns.Lookup(name)
-	if err != nil {
-		return 0
-	}
-	return link.Index
+	return ns.Lookup(name)
 }
 
 // setState publishes a port's state to the data path if it has changed.

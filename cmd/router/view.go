@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"taprouter/control/api"
-	"taprouter/control/hostnet"
 	"taprouter/dataplane"
 	"taprouter/fib"
 	"taprouter/forward"
@@ -98,29 +97,9 @@ func (r *router) linkCounters(l *api.Link, h *hostPort, i int) {
 	for _, n := range r.dp.Drops(i) {
 		l.Dropped += n
 	}
-	l.KernelDrop = kernelDropped(h)
-}
-
-// kernelDropped is what found the TAP's own ring full before we read it.
-func kernelDropped(h *hostPort) uint64 {
-	fd, err := h.dev.NetNS()
-	if err != nil {
-		return 0
+	if link, err := h.find(); err == nil {
+		l.KernelDrop = link.Stats.TxDropped // its own ring was full before we read it
 	}
-	ns, err := hostnet.FromFD(fd)
-	if err != nil {
-		return 0
-	}
-	defer ns.Close()
-	name, err := h.dev.CurrentName()
-	if err != nil {
-		return 0
-	}
-	link, err := ns.Lookup(name)
-	if err != nil {
-		return 0
-	}
-	return link.Stats.TxDropped
 }
 
 func texts(ps []netip.Prefix) []string {

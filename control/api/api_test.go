@@ -185,11 +185,14 @@ func TestNobodyThere(t *testing.T) {
 	}
 }
 
-// Sizes are printed as tc prints them: units only near a whole number.
+// Sizes are printed as tc prints them: below 1 Gb these are what the tc of
+// iproute2 6.1 said of such limits of a bfifo.
 func TestSize(t *testing.T) {
 	for n, want := range map[uint64]string{
-		0: "0b", 999: "999b", 1023: "1023b", 1024: "1Kb", 1030: "1.00586Kb", 1500: "1500b", 2048: "2Kb", 2060: "2.01172Kb", 3000: "3000b",
-		1 << 20: "1Mb", 1<<20 + 2000: "1050576b", 3 << 30: "3Gb",
+		0: "0b", 999: "999b", 1023: "1023b", 1024: "1Kb", 1030: "1Kb", 1039: "1Kb", 1040: "1040b", 1500: "1500b", 2032: "2032b",
+		2033: "2Kb", 2063: "2Kb", 2064: "2064b", 3000: "3000b", 4090: "4Kb", 65540: "64Kb", 1047552: "1023Kb", 1<<20 - 16: "1048560b",
+		1 << 20: "1Mb", 1<<20 + 1023: "1Mb", 1<<20 + 1024: "1025Kb", 1<<20 + 2000: "1050576b", 268435456: "256Mb",
+		1 << 30: "1Gb", 1<<30 - 824: "1024Mb", 1<<30 + 824: "1Gb", 3 << 30: "3Gb",
 	} {
 		if got := Size(n); got != want {
 			t.Errorf("Size(%d) = %s, want %s", n, got, want)

@@ -7,16 +7,17 @@ import (
 	"text/tabwriter"
 )
 
-// Size formats a number of bytes as tc does (sprint_size).
+// Size formats a number of bytes as tc does (sprint_size): what is close to a
+// whole number of a unit is printed as that number.
 func Size(n uint64) string {
-	near := func(unit, slack uint64) bool { return n >= unit && (n%unit <= slack || unit-n%unit <= slack) }
-	switch {
-	case near(1<<30, 1024):
-		return fmt.Sprintf("%.6gGb", float64(n)/(1<<30))
-	case near(1<<20, 1024):
-		return fmt.Sprintf("%.6gMb", float64(n)/(1<<20))
-	case near(1<<10, 16):
-		return fmt.Sprintf("%.6gKb", float64(n)/(1<<10))
+	for _, u := range []struct {
+		unit, slack uint64
+		name        string
+	}{{1 << 30, 1024, "Gb"}, {1 << 20, 1024, "Mb"}, {1 << 10, 16, "Kb"}} {
+		whole := (n + u.unit/2) / u.unit
+		if off := int64(n - whole*u.unit); n >= u.unit && max(off, -off) < int64(u.slack) {
+			return fmt.Sprintf("%g%s", float64(whole), u.name)
+		}
 	}
 	return fmt.Sprintf("%db", n)
 }

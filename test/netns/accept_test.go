@@ -29,7 +29,7 @@ func TestOffloadsDoneInSoftware(t *testing.T) {
 				n.must("b", "ethtool -K @dev:b gro off")
 				sniff := n.sniff("b")
 				for _, addr := range []string{top.b4, top.b6} {
-					for _, args := range []string{"-t 1 -P 2", "-t 1 -P 2 -R", "-u -b 40M -l 8000 -t 1"} {
+					for _, args := range []string{amount() + " -P 2", amount() + " -P 2 -R", "-u -b 100M -l 8000 -n 4M"} {
 						if res := n.iperf("a", "b", addr, args); res.End.Received.Bytes+res.End.Sum.Bytes < 1<<20 {
 							t.Errorf("%s %s: nothing passed", addr, args)
 						}

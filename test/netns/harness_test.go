@@ -9,10 +9,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -55,10 +57,11 @@ func testMain(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "build the router:", err)
 		return 1
 	}
-	before := namespaces()
 	code := m.Run()
-	if left := missing(namespaces(), before); len(left) > 0 {
-		fmt.Fprintln(os.Stderr, "namespaces left behind:", left)
+	left := namespaces()
+	maps.DeleteFunc(left, func(name string, _ bool) bool { return !strings.HasPrefix(name, "tr"+runID()) })
+	if len(left) > 0 {
+		fmt.Fprintln(os.Stderr, "namespaces left behind:", slices.Sorted(maps.Keys(left)))
 		return 1
 	}
 	return code
@@ -91,15 +94,9 @@ func namespaces() map[string]bool {
 	return all
 }
 
-// missing gives what a has and b has not.
-func missing(a, b map[string]bool) (names []string) {
-	for n := range a {
-		if !b[n] {
-			names = append(names, n)
-		}
-	}
-	return names
-}
+// runID is in the names of everything that this run makes, and of nothing
+// that another run makes at the same time.
+func runID() string { return fmt.Sprintf("%06x", os.Getpid()) }
 
 // A Net is a test's own set of namespaces and one or more routers.
 type Net struct {
@@ -118,7 +115,7 @@ func newNet(t *testing.T) *Net {
 	nets.Lock()
 	defer nets.Unlock()
 	nets.n++
-	return &Net{t: t, id: fmt.Sprintf("%x%x", os.Getpid()&0xffff, nets.n)}
+	return &Net{t: t, id: fmt.Sprintf("%s%x", runID(), nets.n)}
 }
 
 // ns names the test's namespace k.

@@ -54,14 +54,26 @@ func (n *Net) iperf(from, to, addr, args string) (res iperfResult) {
 	return res
 }
 
+// amount is how much a TCP test of iperf3 transfers: by bytes, not by time,
+// which takes a fraction of a second.
+func amount() string {
+	switch {
+	case full:
+		return "-t 10"
+	case raceEnabled: // software offloads take ten times as long
+		return "-n 20M"
+	}
+	return "-n 100M"
+}
+
 // TCP passes both ways, with one stream and with eight.
 func TestTCP(t *testing.T) {
 	each(t, func(t *testing.T, top topology, n *Net, r *Router) {
 		for _, addr := range []string{top.b4, top.b6} {
 			for _, args := range []string{"-P 1", "-P 8", "-P 1 -R", "-P 8 -R"} {
-				res := n.iperf("a", "b", addr, "-t 1 "+args)
+				res := n.iperf("a", "b", addr, amount()+" "+args)
 				if res.End.Received.Bytes < 1<<20 {
-					t.Errorf("%s %s: %.0f bytes in a second", addr, args, res.End.Received.Bytes)
+					t.Errorf("%s %s: %.0f bytes", addr, args, res.End.Received.Bytes)
 				}
 				t.Logf("%s %s: %.0f Mbit/s, %d retransmits", addr, args, res.End.Received.BitsPerSecond/1e6, res.End.Sent.Retransmits)
 			}
@@ -76,8 +88,8 @@ func TestMixedOffloads(t *testing.T) {
 		for _, off := range []string{"a", "b"} {
 			n.must(off, "ethtool -K @dev:"+off+" tx off sg off tso off gso off gro off")
 			for _, addr := range []string{top.b4, top.b6} {
-				for _, args := range []string{"-P 1", "-P 1 -R", "-u -b 50M -l 8000"} {
-					if res := n.iperf("a", "b", addr, "-t 1 "+args); res.End.Received.Bytes+res.End.Sum.Bytes < 1<<20 {
+				for _, args := range []string{amount(), amount() + " -R", "-u -b 200M -l 8000 -n 8M"} {
+					if res := n.iperf("a", "b", addr, args); res.End.Received.Bytes+res.End.Sum.Bytes < 1<<20 {
 						t.Errorf("offloads off at %s: %s %s: nothing passed", off, addr, args)
 					}
 				}
