@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -34,6 +35,11 @@ func Listen(name string) (net.Listener, error) {
 	if err := os.MkdirAll(Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("api: %w", err)
 	}
+	unlock, err := lockDir()
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
 	path := SocketPath(name)
 	if c, err := net.Dial("unix", path); err == nil {
 		c.Close()
@@ -55,10 +61,29 @@ func Listen(name string) (net.Listener, error) {
 	return l, nil
 }
 
-// Serve answers on l until ctx ends, then closes it.
+// lockDir keeps other routers from making sockets. Without it two that start
+// at once could each take the other's socket for stale: nobody answers
+// between bind and listen.
+func lockDir() (unlock func(), err error) {
+	d, err := os.Open(Dir)
+	if err != nil {
+		return nil, fmt.Errorf("api: %w", err)
+	}
+	if err := unix.Flock(int(d.Fd()), unix.LOCK_EX); err != nil {
+		d.Close()
+		return nil, fmt.Errorf("api: lock %s: %w", Dir, err)
+	}
+	return func() { d.Close() }, nil
+}
+
+// Serve answers on l until ctx ends, then closes it. It asks nothing of r
+// after it has returned.
 func Serve(ctx context.Context, l net.Listener, r Router) error {
-	srv := &http.Server{Handler: handler(r), ReadHeaderTimeout: 5 * time.Second, ConnContext: peer}
+	g := &gate{next: handler(r)}
+	srv := &http.Server{Handler: g, ReadHeaderTimeout: 5 * time.Second, ConnContext: peer}
+	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
 		grace, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
 		if srv.Shutdown(grace) != nil {
@@ -66,10 +91,42 @@ func Serve(ctx context.Context, l net.Listener, r Router) error {
 		}
 	})
 	err := srv.Serve(l)
-	if stop() { // it was not ctx that ended it
+	early := stop() // it was not ctx that ended it
+	if early {
+		srv.Close()
+	} else {
+		<-ended // srv.Serve does not wait for srv.Shutdown
+	}
+	g.shut()
+	if early {
 		return fmt.Errorf("api: %w", err)
 	}
 	return nil
+}
+
+// A gate lets requests through until it is shut.
+type gate struct {
+	next http.Handler
+
+	mu     sync.RWMutex // held for reading by each request
+	closed bool         // guarded by mu
+}
+
+func (g *gate) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	if g.closed {
+		reply(w, http.StatusServiceUnavailable, failure{"the router is ending"})
+		return
+	}
+	g.next.ServeHTTP(w, req)
+}
+
+// shut waits for the requests inside and lets no more in.
+func (g *gate) shut() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed = true
 }
 
 type peerKey struct{}
