@@ -9,6 +9,8 @@ export GOFLAGS := $(strip $(GOFLAGS) -buildvcs=false)
 
 # Real namespaces are tested by make test and make soak only, all else anywhere.
 UNIT   = $$(go list ./... | grep -v /test/netns)
+# The tests in namespaces that run a second time under the race detector.
+RACY   = Order|LiveChanges|Kill|Deleted|Malformed|DeviceMoves|PingRouter|LinkDown
 DEMO   ?=
 FUZZTIME ?= 30s
 COUNT  ?= 6
@@ -84,8 +86,10 @@ explore:
 	go test -tags explore -timeout 8m ./internal/step ./qdisc
 
 netns:
+	$(call step,real namespaces)
+	ROUTER_REQUIRE_NETNS=1 go test -count 1 -timeout 10m -v ./test/netns
 	$(call step,real namespaces; router and tests under the race detector)
-	CGO_ENABLED=1 ROUTER_REQUIRE_NETNS=1 go test -race -count 1 -timeout 12m -v ./test/netns
+	CGO_ENABLED=1 ROUTER_REQUIRE_NETNS=1 go test -race -count 1 -timeout 10m -v -run '$(RACY)' ./test/netns
 
 bin/golangci-lint bin/staticcheck: bin/%: tools/go.mod tools/go.sum
 	@mkdir -p bin

@@ -19,7 +19,10 @@ import (
 // what arrives is whole, no longer than the MTU, and right.
 func TestOffloadsDoneInSoftware(t *testing.T) {
 	for _, kind := range []string{"accept: []", "vnet_hdr: false"} {
-		for _, top := range topologies {
+		for i, top := range topologies {
+			if i == 0 && kind != "accept: []" {
+				continue // without a vnet header, one topology is enough
+			}
 			t.Run(top.name+"/"+kind, func(t *testing.T) {
 				n := newNet(t)
 				r := n.router(plainB(top.conf, kind))

@@ -50,6 +50,8 @@ func testMain(m *testing.M) int {
 	args := []string{"build", "-o", routerBinary}
 	if raceEnabled {
 		args = append(args, "-race")
+		// Each process would wait a second at its end for late reports.
+		os.Setenv("GORACE", strings.TrimSpace(os.Getenv("GORACE")+" atexit_sleep_ms=20"))
 	}
 	build := exec.Command("go", append(args, "taprouter/cmd/router")...)
 	build.Stdout, build.Stderr = os.Stderr, os.Stderr
