@@ -63,15 +63,17 @@ func Listen(name string) (net.Listener, error) {
 
 // lockDir keeps other routers from making sockets. Without it two that start
 // at once could each take the other's socket for stale: nobody answers
-// between bind and listen.
+// between bind and listen. Any user can hold that lock, but a router has it
+// for no more than a moment: after a second it goes on without.
 func lockDir() (unlock func(), err error) {
 	d, err := os.Open(Dir)
 	if err != nil {
 		return nil, fmt.Errorf("api: %w", err)
 	}
-	if err := unix.Flock(int(d.Fd()), unix.LOCK_EX); err != nil {
-		d.Close()
-		return nil, fmt.Errorf("api: lock %s: %w", Dir, err)
+	for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+			break
+		}
 	}
 	return func() { d.Close() }, nil
 }
