@@ -1,0 +1,132 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"taprouter/control/api"
+)
+
+// changes are the commands of an object that change something.
+func changes(object string, o *options) []*cobra.Command {
+	set := func(use, short string, parse func(args []string) (what string, c api.Change, err error)) *cobra.Command {
+		return &cobra.Command{Use: use, Short: short, RunE: func(cmd *cobra.Command, args []string) error {
+			what, change, err := parse(args)
+			if err != nil {
+				return fmt.Errorf("%w; usage: router %s %s", err, object, use)
+			}
+			c := api.Dial(o.name)
+			defer c.Close()
+			if err := c.Set(cmd.Context(), what, change); err != nil {
+				return systemError{err}
+			}
+			return nil
+		}}
+	}
+	switch object {
+	case "xps":
+		return []*cobra.Command{set("set dev NAME queue N workers LIST | set dev NAME flow_table_cnt N [mode inflight|dql]",
+			"Change which workers prefer a queue, or the flow table; live, in order", parseXPS)}
+	case "link":
+		return []*cobra.Command{set("set dev NAME txqueuelen N | set dev NAME queues N", "Change the length or the number of a port's queues", parseLink)}
+	case "bql":
+		return []*cobra.Command{set("set dev NAME queue N limit_min|limit_max|hold_time|stall_thrs|stall_max VALUE", "Change a byte queue limit", parseBQL)}
+	case "qdisc":
+		return []*cobra.Command{set("replace dev NAME root|parent :N KIND", "Graft another qdisc; packets move over in order", parseQdisc)}
+	}
+	return nil
+}
+
+func parseLink(args []string) (what string, c api.Change, err error) {
+	w, err := keywords(args, "dev", "txqueuelen", "queues")
+	if err != nil {
+		return "", c, err
+	}
+	c.Dev = w["dev"]
+	if _, ok := w["queues"]; ok {
+		c.Queues, err = number(w, "queues")
+		return "queues", c, err
+	}
+	c.Len, err = number(w, "txqueuelen")
+	return "txqlen", c, err
+}
+
+func parseXPS(args []string) (what string, c api.Change, err error) {
+	w, err := keywords(args, "dev", "queue", "workers", "flow_table_cnt", "mode")
+	if err != nil {
+		return "", c, err
+	}
+	c.Dev = w["dev"]
+	if _, ok := w["flow_table_cnt"]; ok {
+		c.Mode = w["mode"]
+		c.Buckets, err = number(w, "flow_table_cnt")
+		return "flow_table", c, err
+	}
+	if c.Queue, err = number(w, "queue"); err != nil {
+		return "", c, err
+	}
+	list, ok := w["workers"]
+	if !ok {
+		return "", c, errors.New("workers is missing")
+	}
+	c.Workers, err = parseList(list)
+	return "xps", c, err
+}
+
+func parseBQL(args []string) (what string, c api.Change, err error) {
+	w, err := keywords(args, "dev", "queue", "limit_min", "limit_max", "hold_time", "stall_thrs", "stall_max")
+	if err != nil {
+		return "bql", c, err
+	}
+	c.Dev = w["dev"]
+	if c.Queue, err = number(w, "queue"); err != nil {
+		return "bql", c, err
+	}
+	for key, value := range w {
+		if key == "dev" || key == "queue" {
+			continue
+		}
+		if c.Key != "" {
+			return "bql", c, errors.New("one setting at a time")
+		}
+		if c.Key = key; value == "max" {
+			value = "1879048192" // DQL_MAX_LIMIT
+		}
+		if c.Value, err = strconv.ParseUint(value, 10, 32); err != nil {
+			return "bql", c, fmt.Errorf("%s %q: want a number", key, value)
+		}
+	}
+	if c.Key == "" {
+		return "bql", c, errors.New("which setting?")
+	}
+	return "bql", c, nil
+}
+
+func parseQdisc(args []string) (what string, c api.Change, err error) {
+	if len(args) < 4 || args[0] != "dev" {
+		return "qdisc", c, errors.New("dev, place and kind are needed")
+	}
+	c.Dev, c.Child = args[1], -1
+	rest := args[3:]
+	switch args[2] {
+	case "root":
+	case "parent":
+		_, minor, ok := strings.Cut(rest[0], ":")
+		n, err := strconv.ParseUint(minor, 16, 16)
+		if !ok || err != nil || n == 0 {
+			return "qdisc", c, fmt.Errorf("parent %q: want :N in hex, from :1", rest[0])
+		}
+		c.Child, rest = int(n)-1, rest[1:]
+	default:
+		return "qdisc", c, fmt.Errorf("%q: want root or parent", args[2])
+	}
+	if len(rest) != 1 {
+		return "qdisc", c, errors.New("one kind is needed, mq or pfifo_fast")
+	}
+	c.Kind = rest[0]
+	return "qdisc", c, nil
+}
