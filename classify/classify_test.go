@@ -184,6 +184,7 @@ func TestHashClasses(t *testing.T) {
 		{"MPLS label", mpls(16), mpls(17), Options{}, false},
 		{"any ARP", arp(1), arp(2), Options{}, true},
 		{"IPv6 fragments with options behind the fragment header", first, later, Options{}, true},
+		{"IPv6 fragments of another protocol", later, ext6(layers.IPProtocolIPv6Fragment, 17, 0, 1, 0, 0, 0, 0, 7), Options{}, false},
 		{"IPv6 AH is skipped", u6(0, 1000), ext6(layers.IPProtocolAH, 17, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1), Options{}, true},
 		{"IPv4 AH: another SPI", over4(51, 17, 1, 0, 0, 0, 0, 0, 1), over4(51, 17, 1, 0, 0, 0, 0, 0, 2), Options{}, false},
 		{"ESP: another SPI", over4(50, 0, 0, 0, 1, 9), over4(50, 0, 0, 0, 2, 9), Options{}, false},
@@ -269,9 +270,14 @@ func TestPriority(t *testing.T) {
 
 // with12 gives a TCP/IPv4 frame another data offset.
 func with12(f []byte, b byte) []byte {
-	f = append([]byte(nil), f...)
-	binary.BigEndian.PutUint16(f[16:], uint16(len(f)-14))
+	f = set16(f, 16, uint16(len(f)-14))
 	f[34+12] = b
+	return f
+}
+
+func set16(f []byte, at int, v uint16) []byte {
+	f = append([]byte(nil), f...)
+	binary.BigEndian.PutUint16(f[at:], v)
 	return f
 }
 
@@ -312,6 +318,10 @@ func TestVnetHeader(t *testing.T) {
 		{"checksum beyond the frame", t4, packet.Vnet{Flags: 1, CsumStart: 2000, CsumOffset: 16}, 0, 0, packet.DropVnet},
 		{"checksum in the link header", t4, packet.Vnet{Flags: 1, CsumStart: 2, CsumOffset: 1}, 0, 0, packet.DropVnet},
 		{"checksum in the network header", t4, packet.Vnet{Flags: 1, CsumStart: 33, CsumOffset: 16}, 0, 0, packet.DropVnet},
+		{"checksum in the IPv6 header", u6, packet.Vnet{Flags: 1, CsumStart: 53, CsumOffset: 6}, 0, 0, packet.DropVnet},
+		{"total length 0 of a superpacket", set16(t4, 16, 0), ok4, 4, len(t4) + 3*54, 0},
+		{"total length within the header", set16(t4, 16, 19), ok4, 0, 0, packet.DropVnet},
+		{"a fragment", set16(t4, 20, 0x2000), ok4, 0, 0, packet.DropVnet},
 		{"checksum cut off", t4, packet.Vnet{Flags: 1, CsumStart: 34, CsumOffset: uint16(len(t4) - 34 - 1)}, 0, 0, packet.DropVnet},
 		{"TCP data offset too small", with12(t4, 0x40), ok4, 0, 0, packet.DropVnet},
 		{"TCP data offset beyond the frame", with12(t4[:70], 0xf0), ok4, 0, 0, packet.DropVnet},

@@ -60,7 +60,7 @@ func csumInside(p *packet.Packet) bool {
 	case p.Flags&packet.IPv6 != 0:
 		network += 40
 	}
-	return start >= network && start < p.Len() && field+2 <= p.HeadLength()
+	return start >= network && field+2 <= p.HeadLength()
 }
 
 func setSegs(p *packet.Packet, hdr int) packet.Reason {
