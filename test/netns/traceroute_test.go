@@ -51,6 +51,7 @@ func TestTraceroute(t *testing.T) {
 		{"traceroute -n -w 2 -T 10.97.3.1", []string{"10.97.1.254", "10.97.2.2", "10.97.3.1"}},
 		{"traceroute -n -w 2 -6 fd97:3::1", []string{"fd97:1::fe", "fd97:2::2", "fd97:3::1"}},
 		{"traceroute -n -w 2 -6 -I fd97:3::1", []string{"fd97:1::fe", "fd97:2::2", "fd97:3::1"}},
+		{"traceroute -n -w 2 -6 -T fd97:3::1", []string{"fd97:1::fe", "fd97:2::2", "fd97:3::1"}},
 		{"traceroute -n -w 2 10.97.2.2", []string{"10.97.1.254", "10.97.2.2"}}, // ends at a router
 	} {
 		out := n.must("a", tt.line)
