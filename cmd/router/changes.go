@@ -13,59 +13,74 @@ import (
 
 // changes are the commands of an object that change something.
 func changes(object string, o *options) []*cobra.Command {
-	set := func(use, short string, parse func(args []string) (what string, c api.Change, err error)) *cobra.Command {
-		return &cobra.Command{Use: use, Short: short, RunE: func(cmd *cobra.Command, args []string) error {
+	set := func(use, short string, words completion, parse func(args []string) (what string, c api.Change, err error)) []*cobra.Command {
+		return []*cobra.Command{{Use: use, Short: short, Long: short + "." + exits, ValidArgsFunction: words, RunE: func(cmd *cobra.Command, args []string) error {
 			what, change, err := parse(args)
 			if err != nil {
 				return fmt.Errorf("%w; usage: router %s %s", err, object, use)
 			}
 			c := api.Dial(o.name)
 			defer c.Close()
+			if err := known(cmd.Context(), c, change.Dev); err != nil {
+				return err
+			}
 			if err := c.Set(cmd.Context(), what, change); err != nil {
 				return systemError{err}
 			}
 			return nil
-		}}
+		}}}
 	}
 	switch object {
 	case "xps":
-		return []*cobra.Command{set("set dev NAME queue N workers LIST | set dev NAME flow_table_cnt N [mode inflight|dql]",
-			"Change which workers prefer a queue, or the flow table; live, in order", parseXPS)}
+		return set("set dev NAME queue N workers LIST | set dev NAME flow_table_cnt N [mode inflight|dql]",
+			"Change which workers prefer a queue, or the flow table; live, in order",
+			o.complete("dev", "queue", "workers", "flow_table_cnt", "mode"), parseXPS)
 	case "link":
-		return []*cobra.Command{set("set dev NAME txqueuelen N | set dev NAME queues N", "Change the length or the number of a port's queues", parseLink)}
+		return set("set dev NAME txqueuelen N | set dev NAME queues N", "Change the length or the number of a port's queues",
+			o.complete("dev", "txqueuelen", "queues"), parseLink)
 	case "bql":
-		return []*cobra.Command{set("set dev NAME queue N limit_min|limit_max|hold_time|stall_thrs|stall_max VALUE", "Change a byte queue limit", parseBQL)}
+		return set("set dev NAME queue N limit_min|limit_max|hold_time|stall_thrs|stall_max VALUE", "Change a byte queue limit",
+			o.complete("dev", "queue", "limit_min", "limit_max", "hold_time", "stall_thrs", "stall_max"), parseBQL)
 	case "qdisc":
-		return []*cobra.Command{set("replace dev NAME root|parent :N KIND", "Graft another qdisc; packets move over in order", parseQdisc)}
+		return set("replace dev NAME root|parent :N KIND", "Graft another qdisc; packets move over in order", o.completeQdisc, parseQdisc)
 	}
 	return nil
 }
 
 func parseLink(args []string) (what string, c api.Change, err error) {
-	w, err := keywords(args, "dev", "txqueuelen", "queues")
+	if hasWord(args, "queues") {
+		w, err := keywords(args, "dev", "queues")
+		if err != nil {
+			return "", c, err
+		}
+		c.Dev = w["dev"]
+		c.Queues, err = number(w, "queues")
+		return "queues", c, err
+	}
+	w, err := keywords(args, "dev", "txqueuelen")
 	if err != nil {
 		return "", c, err
 	}
 	c.Dev = w["dev"]
-	if _, ok := w["queues"]; ok {
-		c.Queues, err = number(w, "queues")
-		return "queues", c, err
-	}
 	c.Len, err = number(w, "txqueuelen")
 	return "txqlen", c, err
 }
 
 func parseXPS(args []string) (what string, c api.Change, err error) {
-	w, err := keywords(args, "dev", "queue", "workers", "flow_table_cnt", "mode")
+	if hasWord(args, "flow_table_cnt") || hasWord(args, "mode") {
+		w, err := keywords(args, "dev", "flow_table_cnt", "mode")
+		if err != nil {
+			return "", c, err
+		}
+		c.Dev, c.Mode = w["dev"], w["mode"]
+		c.Buckets, err = number(w, "flow_table_cnt")
+		return "flow_table", c, err
+	}
+	w, err := keywords(args, "dev", "queue", "workers")
 	if err != nil {
 		return "", c, err
 	}
 	c.Dev = w["dev"]
-	if _, ok := w["flow_table_cnt"]; ok {
-		c.Mode = w["mode"]
-		c.Buckets, err = number(w, "flow_table_cnt")
-		return "flow_table", c, err
-	}
 	if c.Queue, err = number(w, "queue"); err != nil {
 		return "", c, err
 	}

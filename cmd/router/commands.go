@@ -48,7 +48,7 @@ and for namespaces CAP_SYS_ADMIN.
 			}
 			conf, err := config.Load(file)
 			if err != nil {
-				return err
+				return firstFault(err, file)
 			}
 			if err := runRouter(cmd.Context(), conf, o.name, o.err); err != nil {
 				return systemError{err}
@@ -57,17 +57,43 @@ and for namespaces CAP_SYS_ADMIN.
 		},
 	}
 	c.Flags().StringVarP(&file, "config", "c", "", "configuration file")
+	_ = c.RegisterFlagCompletionFunc("config", completeFile) // the flag exists
 	return c
+}
+
+// faults are those of a configuration; nil if it could not be read at all.
+func faults(err error) []error {
+	if all, ok := err.(interface{ Unwrap() []error }); ok {
+		return all.Unwrap()
+	}
+	return nil
+}
+
+// firstFault is the first of the faults in file, and how many there are.
+func firstFault(err error, file string) error {
+	all := faults(err)
+	if len(all) < 2 {
+		return err
+	}
+	return fmt.Errorf("%w (the first of %d, see `router check %s`)", all[0], len(all), file)
 }
 
 func checkCommand(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use: "check FILE", Short: "Say what is wrong with a configuration", Args: exactly(1, "which FILE? router check FILE"),
+		Long: `check reads a configuration as run does and changes nothing. It prints each
+fault as FILE:LINE:COLUMN: what is wrong and what would be right.
+
+Exit status: 0 run would accept it, 1 it would not.`,
+		Example: "  router check two.yaml", ValidArgsFunction: completeFile,
 		RunE: func(_ *cobra.Command, args []string) error {
 			c, err := config.Load(args[0])
-			if err != nil {
+			if faults(err) != nil {
 				fmt.Fprintln(o.err, err)
 				return exitError{code: exitUsage}
+			}
+			if err != nil {
+				return err
 			}
 			for _, w := range c.Warnings {
 				fmt.Fprintln(o.err, "warning:", w)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -61,9 +62,13 @@ func (e systemError) Unwrap() error { return e.error }
 
 // run is the program: it gives the exit status.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	cmd := newCommand(stdout, stderr)
+	out := &output{w: stdout}
+	cmd := newCommand(out, stderr)
 	cmd.SetArgs(args)
 	err := cmd.ExecuteContext(ctx)
+	if err == nil && out.err != nil {
+		err = systemError{out.err}
+	}
 	var exit exitError
 	var system systemError
 	switch {
@@ -71,21 +76,41 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return 0
 	case errors.As(err, &exit):
 		if exit.err != nil {
-			fmt.Fprintln(stderr, "Error:", exit.err)
+			complain(stderr, exit.err)
 		}
 		return exit.code
 	case errors.As(err, &system):
-		fmt.Fprintln(stderr, "Error:", err)
+		complain(stderr, err)
 		return exitRefused
 	}
-	fmt.Fprintln(stderr, "Error:", err)
+	complain(stderr, err)
 	return exitUsage
+}
+
+// complain prints an error, which may join several, on one line.
+func complain(stderr io.Writer, err error) {
+	fmt.Fprintln(stderr, "Error:", strings.ReplaceAll(err.Error(), "\n", "; "))
+}
+
+// An output remembers that a write has failed, so that printers need not.
+type output struct {
+	w   io.Writer
+	err error
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	n, err := o.w.Write(b)
+	if err != nil && o.err == nil {
+		o.err = err
+	}
+	return n, err
 }
 
 // options are the flags that all commands know.
 type options struct {
 	name                string
 	json, pretty, stats bool
+	all                 bool // of drops
 	out, err            io.Writer
 }
 
@@ -105,7 +130,8 @@ flow table, lockless qdiscs under mq, byte queue limits.
   router xps show -s            which worker prefers which queue; flows moved, refused
   router drops show             why packets were dropped
 
-Every show takes -s for statistics and -j for JSON. Exit status: 0 done, 1 bad
+Every show takes -s for statistics and -j for JSON. "router completion bash" (or
+zsh) prints what completes commands and the names of ports. Exit status: 0 done, 1 bad
 usage or configuration, 2 refused by the system, 3 checks of the demo failed.`,
 		SilenceUsage: true, SilenceErrors: true,
 		Args: cobra.ArbitraryArgs,
@@ -124,6 +150,7 @@ usage or configuration, 2 refused by the system, 3 checks of the demo failed.`,
 	f.BoolVarP(&o.json, "json", "j", false, "print JSON")
 	f.BoolVarP(&o.pretty, "pretty", "p", false, "with -j: print it indented")
 	f.BoolVarP(&o.stats, "statistics", "s", false, "print statistics too")
+	_ = root.RegisterFlagCompletionFunc("name", completeName) // the flag exists
 	root.AddCommand(runCommand(o), checkCommand(o), demoCommand(o), versionCommand(o))
 	addObjects(root, o)
 	return root

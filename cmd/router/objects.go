@@ -11,27 +11,39 @@ import (
 	"github.com/spf13/cobra"
 
 	"taprouter/control/api"
+	"taprouter/packet"
 )
 
 // An object is something to show: OBJECT [show] [dev X].
 type object struct {
-	name, short string
-	show        func(ctx context.Context, c *api.Client, o *options, dev string) error
+	name, short, long, example string
+	show                       showFunc
 }
 
-// showing makes the show function of an object: fetch, keep what belongs to
-// dev, print.
-func showing[T any](what string, dev func(T) []string, text func(w io.Writer, all []T, o *options, dev string)) func(context.Context, *api.Client, *options, string) error {
+// A showFunc prints what belongs to dev, or all if that is empty.
+type showFunc func(ctx context.Context, c *api.Client, o *options, dev string) error
+
+// fetch asks for a list and keeps what belongs to the port or bridge want.
+func fetch[T any](ctx context.Context, c *api.Client, what, want string, dev func(T) []string) ([]T, error) {
+	all := []T{}
+	if err := c.Get(ctx, what, &all); err != nil {
+		return nil, systemError{err}
+	}
+	if want == "" {
+		return all, nil
+	}
+	if err := known(ctx, c, want); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(all, func(v T) bool { return !slices.Contains(dev(v), want) }), nil
+}
+
+// showing makes the showFunc of an object.
+func showing[T any](what string, dev func(T) []string, text func(w io.Writer, all []T, o *options, dev string)) showFunc {
 	return func(ctx context.Context, c *api.Client, o *options, want string) error {
-		all := []T{}
-		if err := c.Get(ctx, what, &all); err != nil {
-			return systemError{err}
-		}
-		if want != "" {
-			if err := known(ctx, c, want); err != nil {
-				return err
-			}
-			all = slices.DeleteFunc(all, func(v T) bool { return !slices.Contains(dev(v), want) })
+		all, err := fetch(ctx, c, what, want, dev)
+		if err != nil {
+			return err
 		}
 		if o.json {
 			return o.print(all)
@@ -39,6 +51,24 @@ func showing[T any](what string, dev func(T) []string, text func(w io.Writer, al
 		text(o.out, all, o, want)
 		return nil
 	}
+}
+
+// showDrops shows drops; with -a also the reasons that did not happen.
+func showDrops(ctx context.Context, c *api.Client, o *options, want string) error {
+	all, err := fetch(ctx, c, "drops", want, func(d api.Drop) []string { return []string{d.Port} })
+	if err != nil {
+		return err
+	}
+	for r := packet.NotDropped + 1; o.all && r < packet.NumReasons; r++ {
+		if !slices.ContainsFunc(all, func(d api.Drop) bool { return d.Reason == r.String() }) {
+			all = append(all, api.Drop{Port: want, Reason: r.String(), Text: r.Text()})
+		}
+	}
+	if o.json {
+		return o.print(all)
+	}
+	api.PrintDrops(o.out, all)
+	return nil
 }
 
 // known says which devices there are when dev is none of them.
@@ -66,26 +96,8 @@ func (o *options) print(v any) error {
 	return e.Encode(v)
 }
 
-var objects = []object{
-	{"link", "Ports: state, offloads, counters of each queue", showing("links", func(l api.Link) []string { return []string{l.Name, l.Master} },
-		func(w io.Writer, all []api.Link, o *options, _ string) { api.PrintLinks(w, all, o.stats) })},
-	{"qdisc", "Queueing disciplines, as tc shows them", showing("qdiscs", func(q api.Qdisc) []string { return []string{q.Dev} },
-		func(w io.Writer, all []api.Qdisc, o *options, dev string) {
-			api.PrintQdiscs(w, all, o.stats, dev == "")
-		})},
-	{"xps", "Which worker prefers which tx queue, and the flow table", showing("xps", func(x api.XPS) []string { return []string{x.Dev} },
-		func(w io.Writer, all []api.XPS, o *options, _ string) { api.PrintXPS(w, all, o.stats) })},
-	{"bql", "Byte queue limits of tx queues", showing("bql", func(b api.BQL) []string { return []string{b.Dev} },
-		func(w io.Writer, all []api.BQL, o *options, _ string) { api.PrintBQL(w, all, o.stats) })},
-	{"fdb", "MAC tables of bridges", showing("fdb", func(f api.FDB) []string { return []string{f.Dev, f.Master} },
-		func(w io.Writer, all []api.FDB, o *options, _ string) { api.PrintFDB(w, all, o.stats) })},
-	{"route", "Routes", showing("routes", func(r api.Route) []string { return []string{r.Dev} },
-		func(w io.Writer, all []api.Route, _ *options, _ string) { api.PrintRoutes(w, all) })},
-	{"neigh", "Neighbours of routed ports", showing("neighs", func(n api.Neigh) []string { return []string{n.Dev} },
-		func(w io.Writer, all []api.Neigh, _ *options, _ string) { api.PrintNeighs(w, all) })},
-	{"drops", "Dropped packets and why", showing("drops", func(d api.Drop) []string { return []string{d.Port} },
-		func(w io.Writer, all []api.Drop, _ *options, _ string) { api.PrintDrops(w, all) })},
-}
+// exits ends the help of every command that asks a running router.
+const exits = "\n\nExit status: 0 done, 1 bad usage, 2 refused, or there is no such router."
 
 // addObjects adds OBJECT, OBJECT show and what can be set.
 func addObjects(root *cobra.Command, o *options) {
@@ -99,17 +111,30 @@ func addObjects(root *cobra.Command, o *options) {
 			defer c.Close()
 			return ob.show(cmd.Context(), c, o, words["dev"])
 		}
-		parent := &cobra.Command{Use: ob.name, Short: ob.short, Args: cobra.ArbitraryArgs, RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 && args[0] != "dev" {
-				return unknown(cmd, args[0])
-			}
-			return show(cmd, args)
-		}}
-		parent.AddCommand(&cobra.Command{Use: "show [dev NAME]", Aliases: []string{"list", "ls"}, Short: "Show them", RunE: show})
+		parent := &cobra.Command{Use: ob.name, Short: ob.short, Long: ob.long + exits, Example: ob.example,
+			Args: cobra.ArbitraryArgs, ValidArgsFunction: o.complete("dev"), RunE: func(cmd *cobra.Command, args []string) error {
+				if len(args) > 0 && args[0] != "dev" {
+					return unknown(cmd, args[0])
+				}
+				return show(cmd, args)
+			}}
+		if ob.name == "drops" {
+			parent.PersistentFlags().BoolVarP(&o.all, "all", "a", false, "print the reasons that did not happen too")
+		}
+		parent.AddCommand(&cobra.Command{Use: "show [dev NAME]", Aliases: []string{"list", "ls"}, Short: "Show them",
+			Long: ob.long + exits, Example: ob.example, ValidArgsFunction: o.complete("dev"), RunE: show})
 		parent.AddCommand(changes(ob.name, o)...)
 		root.AddCommand(parent)
 	}
-	root.AddCommand(&cobra.Command{Use: "status", Short: "The router as a whole; adds its packets up", Args: cobra.NoArgs,
+	root.AddCommand(statusCommand(o))
+}
+
+func statusCommand(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use: "status", Short: "The router as a whole; adds its packets up", Args: cobra.NoArgs,
+		Long: `status prints since when the router runs and its packet count: what came in or
+was made by the router itself equals what was sent, waits, was taken by the
+control plane or was dropped, in wire packets.` + exits,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c := api.Dial(o.name)
 			defer c.Close()
@@ -122,5 +147,6 @@ func addObjects(root *cobra.Command, o *options) {
 			}
 			api.PrintStatus(o.out, s)
 			return nil
-		}})
+		},
+	}
 }

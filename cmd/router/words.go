@@ -18,12 +18,25 @@ func keywords(args []string, allowed ...string) (map[string]string, error) {
 		case i+1 == len(args):
 			return nil, fmt.Errorf("%s needs a value", args[i])
 		}
+		if _, twice := w[args[i]]; twice {
+			return nil, fmt.Errorf("%s is given twice", args[i])
+		}
 		w[args[i]] = args[i+1]
 	}
 	if slices.Contains(allowed, "dev") && len(allowed) > 1 && w["dev"] == "" {
 		return nil, errors.New("dev is missing")
 	}
 	return w, nil
+}
+
+// hasWord says whether word is one of the words of `word value word value`.
+func hasWord(args []string, word string) bool {
+	for i := 0; i < len(args); i += 2 {
+		if args[i] == word {
+			return true
+		}
+	}
+	return false
 }
 
 func number(w map[string]string, key string) (int, error) {

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"io"
+
+	"taprouter/control/api"
+)
+
+// objects are what can be shown, in the order of the help.
+var objects = []object{
+	{"link", "Ports: state, offloads, counters of each queue",
+		`A port is one TAP or TUN device. Shown are its state (UP, DOWN or GONE, with
+the reason), MTU, our MAC address and the netdev's (host), the offloads that
+the kernel granted, what its reader takes from us, and what is done in software
+instead. -s adds wire packets and bytes of each queue, and what was dropped;
+"stops" counts how often the device had no room.`,
+		`  router link show -s dev tapa
+  router link set dev tapa txqueuelen 500   # packets of a band of a queue
+  router link set dev tapa queues 1         # of those it was opened with`,
+		showing("links", func(l api.Link) []string { return []string{l.Name, l.Master} },
+			func(w io.Writer, all []api.Link, o *options, _ string) { api.PrintLinks(w, all, o.stats) })},
+	{"qdisc", "Queueing disciplines, as tc shows them",
+		`A queueing discipline holds what a tx queue has not taken yet: mq with a child
+for each tx queue, or one for all. With -s the words, lines and units are those
+of "tc -s qdisc show": sent, dropped, requeued after the device refused, and
+what waits now in bytes and packets.`,
+		`  router qdisc show -s dev tapa
+  router qdisc replace dev tapa root pfifo_fast
+  router qdisc replace dev tapa parent :2 pfifo_fast`,
+		showing("qdiscs", func(q api.Qdisc) []string { return []string{q.Dev} },
+			func(w io.Writer, all []api.Qdisc, o *options, dev string) {
+				api.PrintQdiscs(w, all, o.stats, dev == "")
+			})},
+	{"xps", "Which worker prefers which tx queue, and the flow table",
+		`XPS chooses the tx queue of a packet: among those that the worker prefers, by
+flow hash, or among all if it prefers none. The flow table keeps a flow on its
+queue until none of its packets is on the way (mode inflight) or until the
+queue has completed what it held (mode dql, as published; it can reorder).
+-s adds the moves made, the moves refused for order's sake, and the packets
+that the table counts now.`,
+		`  router xps show -s
+  router xps set dev tapb queue 1 workers 0,2-3    # or none
+  router xps set dev tapb flow_table_cnt 8192 mode inflight
+  router xps set dev tapb flow_table_cnt 0         # no table`,
+		showing("xps", func(x api.XPS) []string { return []string{x.Dev} },
+			func(w io.Writer, all []api.XPS, o *options, _ string) { api.PrintXPS(w, all, o.stats) })},
+	{"bql", "Byte queue limits of tx queues",
+		`A byte queue limit bounds what a tx queue takes out of its qdisc at a time, and
+adapts itself between limit_min and limit_max. The names are those of
+/sys/class/net/DEV/queues/tx-N/byte_queue_limits; hold_time is in ms.`,
+		`  router bql show -s dev tapa
+  router bql set dev tapa queue 0 limit_max 131072   # bytes, or max`,
+		showing("bql", func(b api.BQL) []string { return []string{b.Dev} },
+			func(w io.Writer, all []api.BQL, o *options, _ string) { api.PrintBQL(w, all, o.stats) })},
+	{"fdb", "MAC tables of bridges",
+		`The MAC table of a bridge says behind which port an address was seen last. -s
+adds how many seconds ago. dev may be a port or a bridge.`,
+		`  router fdb show -s dev br0`,
+		showing("fdb", func(f api.FDB) []string { return []string{f.Dev, f.Master} },
+			func(w io.Writer, all []api.FDB, o *options, _ string) { api.PrintFDB(w, all, o.stats) })},
+	{"route", "Routes",
+		`Routes are the router's own: "proto kernel" follows from the addresses of our
+side of a port or bridge, "proto static" from the configuration.`,
+		`  router route show`,
+		showing("routes", func(r api.Route) []string { return []string{r.Dev} },
+			func(w io.Writer, all []api.Route, _ *options, _ string) { api.PrintRoutes(w, all) })},
+	{"neigh", "Neighbours of routed ports",
+		`Neighbours are hosts on the link of a routed port or bridge, resolved by ARP or
+neighbour discovery, with the states of "ip neigh".`,
+		`  router neigh show dev tapa`,
+		showing("neighs", func(n api.Neigh) []string { return []string{n.Dev} },
+			func(w io.Writer, all []api.Neigh, _ *options, _ string) { api.PrintNeighs(w, all) })},
+	{"drops", "Dropped packets and why",
+		`Every packet that is not sent has a reason. Shown are the reasons that happened,
+in wire packets, by the port where the packet came in or should have gone out.
+-a adds those that did not happen, so it lists all there are.`,
+		`  router drops show dev tapa
+  router drops show -a`,
+		showDrops},
+}
