@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"taprouter/control/api"
 )
 
@@ -12,6 +14,10 @@ import (
 // what is flooded, and cost the busy ones nothing that shows.
 func TestIdlePortsCostNothing(t *testing.T) {
 	var alone float64
+	seconds := "1"
+	if full {
+		seconds = "10"
+	}
 	for _, idle := range []int{0, 1, 8, 32} {
 		n := newNet(t)
 		conf := bridged[:strings.Index(bridged, "bridges:")]
@@ -27,14 +33,21 @@ func TestIdlePortsCostNothing(t *testing.T) {
 			n.ping(k, "10.99.0.1")                                   // now it is learned
 			n.must(k, "sysctl -qw net.ipv6.conf.all.disable_ipv6=1") // and has nothing more to say
 		}
+		stop := n.strangers(idle)
 		before := r.idleTx(idle)
 		busy := r.link("@dev:b")
-		res := n.iperf("a", "b", "10.99.0.2", "-t 2")
+		cpu := r.usage().cpu
+		res := n.iperf("a", "b", "10.99.0.2", "-t "+seconds)
+		cpu = r.usage().cpu - cpu
 		got, sent := r.idleTx(idle)-before, txPackets(r.link("@dev:b").Queues)-txPackets(busy.Queues)
 		t.Logf("%d idle ports: %.0f Mbit/s, %d packets to the busy port, %d to the idle ones", idle, res.End.Received.BitsPerSecond/1e6, sent, got)
+		t.Logf("router CPU: %.2f s/GB", cpu.Seconds()/(res.End.Received.Bytes/1e9))
 		// What hosts say to all when they come up is flooded, to each of them.
 		if sent < 1000 || got > uint64(20*idle*(idle+2)) {
 			t.Errorf("%d idle ports got %d packets while the busy one got %d", idle, got, sent)
+		}
+		if seen := stop(); seen != 0 {
+			t.Errorf("idle ports got %d frames that were for others", seen)
 		}
 		if idle == 0 {
 			alone = res.End.Received.BitsPerSecond
@@ -42,6 +55,36 @@ func TestIdlePortsCostNothing(t *testing.T) {
 			t.Logf("ratio to the pair alone: %.2f", res.End.Received.BitsPerSecond/alone)
 		}
 		r.stop()
+	}
+}
+
+// strangers counts, until it is stopped, frames that come in at the idle hosts
+// and are for another host's address alone: nothing that may be flooded.
+func (n *Net) strangers(idle int) (stop func() uint64) {
+	n.t.Helper()
+	var all []*rawSocket
+	for i := range idle {
+		s := n.raw(fmt.Sprintf("i%d", i))
+		s.addr.Protocol = unix.ETH_P_ALL << 8 // in network byte order
+		if err := unix.Bind(s.fd, &s.addr); err != nil {
+			n.t.Fatal(err)
+		}
+		all = append(all, s)
+	}
+	return func() (seen uint64) {
+		buf := make([]byte, 64)
+		for _, s := range all {
+			for {
+				_, from, err := unix.Recvfrom(s.fd, buf, unix.MSG_DONTWAIT)
+				if err != nil {
+					break
+				}
+				if ll, ok := from.(*unix.SockaddrLinklayer); ok && ll.Pkttype == unix.PACKET_OTHERHOST {
+					seen++
+				}
+			}
+		}
+		return seen
 	}
 }
 
