@@ -20,14 +20,20 @@ func Checksum(p *packet.Packet) packet.Reason {
 	if field+2 > len(head) || start > len(head) {
 		return packet.DropOffload
 	}
-	sum := ^sumFrom(p, start)
-	if sum == 0 && p.Proto == protoUDP {
-		sum = 0xffff // 0 says that there is no checksum (RFC 768)
-	}
-	binary.BigEndian.PutUint16(head[field:], sum)
+	binary.BigEndian.PutUint16(head[field:], complement(sumFrom(p, start)))
 	p.Vnet.Flags &^= packet.NeedsCsum
 	p.Vnet.CsumStart, p.Vnet.CsumOffset = 0, 0
 	return 0
+}
+
+// complement gives what goes into a checksum field for a sum. UDP's 0 says
+// that there is no checksum (RFC 768), so the other zero of ones' complement
+// is written, as every protocol may; the UDP header may lie in a tunnel.
+func complement(sum uint16) uint16 {
+	if sum == 0xffff {
+		return sum
+	}
+	return ^sum
 }
 
 // sumFrom adds up the frame from an offset in its head.

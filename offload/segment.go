@@ -31,31 +31,67 @@ type Segmenter struct {
 	payload int // payload bytes in all
 	ipID    uint16
 	seq     uint32
+	pseudo  uint16 // sum of the pseudo header without the length
 }
 
 // Init takes on p, which classify found to be a TCP or UDP superpacket. p
-// stays the caller's and must not change until the last Segment. The result
-// is DropOffload if the headers do not allow it, else 0.
+// stays the caller's and must not change until the last Segment, that of
+// index p.Segs - 1. The result is DropOffload if the headers do not allow it,
+// else 0.
 func (s *Segmenter) Init(p *packet.Packet) packet.Reason {
 	b := p.Bytes()
 	*s = Segmenter{p: p, hdr: int(p.Vnet.HdrLen), l3: int(p.L3), l4: int(p.L4), size: int(p.Vnet.GSOSize)}
 	s.payload = p.Len() - s.hdr
-	l4len := 8
-	if p.Proto == protoTCP {
-		l4len = 20
-	}
-	if s.size == 0 || s.payload <= 0 || s.hdr > min(len(b), MaxHeaders) || s.l4 < s.l3+20 || s.hdr < s.l4+l4len ||
-		p.Flags&(packet.IPv4|packet.IPv6) == 0 || p.Proto != protoTCP && p.Proto != protoUDP {
+	if s.size == 0 || s.payload <= 0 || int(p.Segs) != (s.payload+s.size-1)/s.size ||
+		s.hdr > min(len(b), MaxHeaders) || s.l4 >= s.hdr || s.hdr-s.l3+s.size > 0xffff || !s.headers(b[:s.hdr]) {
 		return packet.DropOffload
-	}
-	if p.Flags&packet.IPv4 != 0 {
-		s.ipID = binary.BigEndian.Uint16(b[s.l3+4:])
-	}
-	if p.Proto == protoTCP {
-		s.seq = binary.BigEndian.Uint32(b[s.l4+4:])
 	}
 	return 0
 }
+
+// headers reports whether the headers h agree with the offsets, and notes
+// what segments are made from.
+func (s *Segmenter) headers(h []byte) bool {
+	var addrs []byte
+	switch ip := h[min(s.l3, s.l4):s.l4]; {
+	case s.p.Flags&packet.IPv4 != 0:
+		if len(ip) < 20 || len(ip) != int(ip[0]&15)*4 {
+			return false
+		}
+		s.ipID, addrs = binary.BigEndian.Uint16(ip[4:]), ip[12:20]
+	case s.p.Flags&packet.IPv6 != 0:
+		if len(ip) < 40 {
+			return false
+		}
+		addrs = ip[8:40]
+	default:
+		return false
+	}
+	l4, field := h[s.l4:], 6
+	switch s.p.Proto {
+	case protoTCP:
+		if len(l4) < 20 || len(l4) != int(l4[12]>>4)*4 {
+			return false
+		}
+		s.seq, field = binary.BigEndian.Uint32(l4[4:]), 16
+	case protoUDP:
+		if len(l4) != 8 {
+			return false
+		}
+	default:
+		return false
+	}
+	s.pseudo = checksum.Checksum(addrs, uint16(s.p.Proto))
+	if s.p.Flags&packet.IPv4 == 0 && s.l4 > s.l3+40 && s.p.Vnet.Flags&packet.NeedsCsum != 0 {
+		// Behind a routing header the sum is over the final destination
+		// (RFC 8200, 8.1), which the sender knew: take its length off again.
+		s.pseudo = checksum.Combine(binary.BigEndian.Uint16(l4[field:]), ^fold(len(l4)+s.payload))
+	}
+	return true
+}
+
+// fold makes the ones' complement sum of a length, which may need 17 bits.
+func fold(n int) uint16 { return checksum.Combine(uint16(n>>16), uint16(n)) }
 
 // Segment writes the complete headers of segment i, from 0, into hdr, which
 // is at least MaxHeaders long. It gives their length and the range of the
@@ -65,20 +101,15 @@ func (s *Segmenter) Segment(i int, hdr []byte) (length, from, n int) {
 	n = min(s.size, s.payload-off)
 	h := hdr[:copy(hdr, s.p.Bytes()[:s.hdr])]
 	ip, l4 := h[s.l3:], h[s.l4:]
-	l4len := s.hdr - s.l4 + n
-	var sum uint16 // of the pseudo header
+	l4len := len(l4) + n
 	if s.p.Flags&packet.IPv4 != 0 {
 		binary.BigEndian.PutUint16(ip[2:], uint16(s.hdr-s.l3+n))
 		binary.BigEndian.PutUint16(ip[4:], s.ipID+uint16(i)) // increments, as Linux does
 		ip[10], ip[11] = 0, 0
-		ihl := int(ip[0]&15) * 4
-		binary.BigEndian.PutUint16(ip[10:], ^checksum.Checksum(ip[:ihl], 0))
-		sum = checksum.Checksum(ip[12:20], 0)
+		binary.BigEndian.PutUint16(ip[10:], ^checksum.Checksum(ip[:s.l4-s.l3], 0))
 	} else {
 		binary.BigEndian.PutUint16(ip[4:], uint16(s.hdr-s.l3-40+n))
-		sum = checksum.Checksum(ip[8:40], 0)
 	}
-	sum = checksum.Combine(sum, checksum.Combine(uint16(s.p.Proto), uint16(l4len)))
 	field := 6
 	if s.p.Proto == protoTCP {
 		field = 16
@@ -87,12 +118,9 @@ func (s *Segmenter) Segment(i int, hdr []byte) (length, from, n int) {
 		binary.BigEndian.PutUint16(l4[4:], uint16(l4len))
 	}
 	l4[field], l4[field+1] = 0, 0
-	sum = checksum.Checksum(l4, sum)
-	sum = checksum.Combine(sum, at(s.sumPayload(s.hdr+off, n), len(l4)))
-	if sum = ^sum; sum == 0 && s.p.Proto == protoUDP {
-		sum = 0xffff
-	}
-	binary.BigEndian.PutUint16(l4[field:], sum)
+	sum := checksum.Checksum(l4, checksum.Combine(s.pseudo, uint16(l4len)))
+	sum = checksum.Combine(sum, s.sumPayload(s.hdr+off, n)) // headers are even
+	binary.BigEndian.PutUint16(l4[field:], complement(sum))
 	return s.hdr, s.hdr + off, n
 }
 
