@@ -74,7 +74,8 @@ func (c *Classifier) Batch(pkts []*packet.Packet) {
 
 func (c *Classifier) one(p *packet.Packet) {
 	p.Segs, p.WireLen = 1, uint32(p.Len())
-	d := dissector{c: c, p: p, b: p.Bytes()}
+	var d dissector // a literal would be built aside and copied
+	d.c, d.p, d.b = c, p, p.Bytes()
 	if !d.link() {
 		p.Drop, p.Bad = packet.DropTruncated, packet.DropTruncated
 		return
@@ -82,7 +83,7 @@ func (c *Classifier) one(p *packet.Packet) {
 	if p.Vnet.GSOType != packet.GSONone || p.Vnet.Flags&packet.NeedsCsum != 0 {
 		p.Drop = checkVnet(p)
 	}
-	p.Hash = d.key.hash(c.seed, c.opts.Asymmetric)
+	p.Hash = d.key.hash(&c.seed, c.opts.Asymmetric)
 	p.Priority = d.priority()
 }
 

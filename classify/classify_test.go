@@ -358,7 +358,7 @@ func TestHashSpreads(t *testing.T) {
 				k.ports = uint32(i)<<16 | 80
 				k.src[1] = uint64(i >> 16)
 			}
-			h := k.hash(seed, true)
+			h := k.hash(&seed, true)
 			high[uint64(h)*cells>>32]++
 			low[h%cells]++
 		}

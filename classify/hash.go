@@ -37,7 +37,7 @@ func (k *key) v6(src, dst []byte) {
 // hash mixes the key into 32 bits that are never 0. Unless asymmetric, the
 // addresses and, independently, the ports are put in order first, so that
 // both directions of a flow hash alike (__flow_hash_consistentify).
-func (k *key) hash(s Seed, asymmetric bool) uint32 {
+func (k *key) hash(s *Seed, asymmetric bool) uint32 {
 	if !asymmetric {
 		if k.dst[0] < k.src[0] || k.dst[0] == k.src[0] && k.dst[1] < k.src[1] {
 			k.src, k.dst = k.dst, k.src

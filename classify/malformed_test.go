@@ -125,10 +125,10 @@ func TestHashIsSymmetric(t *testing.T) {
 		r := k
 		r.src, r.dst, r.ports = k.dst, k.src, k.ports<<16|k.ports>>16
 		a, b := k, r
-		if x, y := a.hash(seed, false), b.hash(seed, false); x != y || x == 0 {
+		if x, y := a.hash(&seed, false), b.hash(&seed, false); x != y || x == 0 {
 			t.Fatalf("%+v hashes to %08x, its reverse to %08x", k, x, y)
 		}
-		if x, y := k.hash(seed, true), r.hash(seed, true); x == y {
+		if x, y := k.hash(&seed, true), r.hash(&seed, true); x == y {
 			t.Fatalf("%+v and its reverse hash to %08x though told apart", k, x)
 		}
 	}
