@@ -52,10 +52,10 @@ func TestIdle(t *testing.T) {
 			r := n.router(conf)
 			n.ping("a", "10.98.0.254")
 			n.must("a", "sysctl -qw net.ipv6.conf.all.disable_ipv6=1") // hosts' own chatter is not idleness
-			until(t, 20*time.Second, "the hosts are quiet", func() bool {
-				before := r.received()
-				time.Sleep(500 * time.Millisecond) // the time that is looked at
-				return r.received() == before
+			until(t, 30*time.Second, "the hosts are quiet", func() bool {
+				before, woken := r.received(), r.usage().wakes
+				time.Sleep(time.Second) // the time that is looked at
+				return r.usage().wakes-woken < 100 && r.received() == before
 			})
 			before, begin := r.usage(), time.Now()
 			time.Sleep(watch) // the time that is measured
