@@ -51,7 +51,6 @@ type Port struct {
 
 	root       rootQdisc // guarded by dp.mu; its parts are read atomically
 	txQueueLen int       // guarded by dp.mu
-	down       atomic.Bool
 }
 
 // An rxQueue is a queue as its one reading worker sees it.

@@ -85,6 +85,7 @@ func accepts(l *api.Link, a dataplane.Accept) {
 
 func (r *router) linkCounters(l *api.Link, h *hostPort, i int) {
 	p := r.dp.Ports()[i]
+	l.QueuesUsed = p.Steer().Queues()
 	for q := range h.conf.Queues {
 		s := p.QueueStats(q)
 		l.Queues = append(l.Queues, api.Queue{

@@ -28,7 +28,7 @@ func (f *fake) Status() Status {
 func (f *fake) Links() []Link {
 	return []Link{{Index: 0, Name: "tapa", Type: "tap", OperState: "UP", MTU: 1500, TxQueueLen: 1000, MAC: "02:00:00:00:00:fe", HostMAC: "02:00:00:00:00:01", NetNS: "ns1",
 		Addresses: []string{"10.0.0.254/24", "fd00::fe/64"}, VnetHdr: true, Offloads: []string{"csum", "tso4"}, Accept: []string{"csum"}, Software: []string{"tso", "uso"},
-		Segments: 7, Checksums: 8, Dropped: 9, KernelDrop: 10, Queues: []Queue{{Queue: 0, RxPackets: 1, RxBytes: 2, TxPackets: 3, TxBytes: 4, TxStops: 5}}}}
+		Segments: 7, Checksums: 8, Dropped: 9, KernelDrop: 10, QueuesUsed: 1, Queues: []Queue{{Queue: 0, RxPackets: 1, RxBytes: 2, TxPackets: 3, TxBytes: 4, TxStops: 5}}}}
 }
 
 func (f *fake) Qdiscs() []Qdisc {

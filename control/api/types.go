@@ -70,6 +70,7 @@ type Link struct {
 	Checksums  uint64   `json:"software_checksums"`
 	Dropped    uint64   `json:"dropped"`           // by the router, at or for this port
 	KernelDrop uint64   `json:"kernel_tx_dropped"` // by the TAP, before we could read
+	QueuesUsed int      `json:"queues_used"`       // the first so many of Queues
 	Queues     []Queue  `json:"queues"`
 }
 
