@@ -52,17 +52,25 @@ func arpRequest(i *Iface, addr netip.Addr, to [6]byte) []byte {
 // for us also tells where its sender is; other ARP only updates what is known.
 func (t *Table) arp(iface uint16, i *Iface, a []byte) {
 	if len(a) < arpLen || be16(a) != 1 || be16(a[2:]) != etherIPv4 || a[4] != 6 || a[5] != 4 {
+		t.stats.RxMalformed++
 		return
 	}
+	t.stats.RxARP++
 	op, mac, sender, target := be16(a[6:]), [6]byte(a[8:14]), addr4(a[14:18]), addr4(a[24:28])
-	if mac[0]&1 != 0 || mac == i.MAC || i.has(sender) {
-		return // ourselves, or somebody who claims to be
+	switch {
+	case op != 1 && op != 2, mac[0]&1 != 0, mac == i.MAC:
+		t.stats.RxIgnored++
+		return
+	case i.has(sender):
+		t.stats.Conflicts++
+		return
 	}
 	forUs := i.has(target)
 	if op == 1 && forUs {
-		t.cfg.Inject(iface, arpFrame(2, mac, i.MAC, target, mac, sender))
+		t.stats.TxReplies++
+		t.inject(iface, arpFrame(2, mac, i.MAC, target, mac, sender))
 	}
-	if !sender.IsUnspecified() && !sender.IsMulticast() {
-		t.confirm(iface, sender, mac, op == 2 && forUs, forUs)
+	if unicast(sender) {
+		t.learn(iface, sender, claim{mac: mac, solicited: op == 2 && forUs, override: true, create: op == 1 && forUs})
 	}
 }

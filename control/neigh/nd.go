@@ -41,13 +41,19 @@ func sum6(b []byte) uint16 {
 	return checksum.Checksum(b[40:], sum)
 }
 
+// solicitedNode is the group that the owner of addr listens to.
+func solicitedNode(addr netip.Addr) netip.Addr {
+	a := addr.As16()
+	return netip.AddrFrom16([16]byte{0xff, 2, 11: 1, 12: 0xff, 13: a[13], 14: a[14], 15: a[15]})
+}
+
 // solicitation makes a neighbour solicitation for addr: to its
 // solicited-node group, or as a probe to the neighbour itself.
 func solicitation(i *Iface, addr netip.Addr, mac [6]byte, unicast bool) []byte {
 	dst := addr
 	if !unicast {
-		a := addr.As16()
-		dst = netip.AddrFrom16([16]byte{0xff, 2, 11: 1, 12: 0xff, 13: a[13], 14: a[14], 15: a[15]})
+		dst = solicitedNode(addr)
+		a := dst.As16()
 		mac = [6]byte{0x33, 0x33, 0xff, a[13], a[14], a[15]}
 	}
 	src := i.source(addr)
@@ -65,6 +71,7 @@ func solicitation(i *Iface, addr netip.Addr, mac [6]byte, unicast bool) []byte {
 	return f
 }
 
+// advertise says that target is ours.
 func (t *Table) advertise(iface uint16, i *Iface, target, to netip.Addr, mac [6]byte, flags uint8) {
 	f := ether(mac, i.MAC, etherIPv6, 40+ndLen+8)
 	m := f[54:]
@@ -74,7 +81,8 @@ func (t *Table) advertise(iface uint16, i *Iface, target, to netip.Addr, mac [6]
 	m[24], m[25] = optTargetLL, 1
 	copy(m[26:], i.MAC[:])
 	ipv6Packet(f[14:], target, to, hopLimitNeighbours)
-	t.cfg.Inject(iface, f)
+	t.stats.TxReplies++
+	t.inject(iface, f)
 }
 
 // linkLayer finds the address in a link-layer option; an option without
@@ -93,50 +101,68 @@ func linkLayer(options []byte, kind uint8) (mac [6]byte, found, ok bool) {
 }
 
 // discovery takes a neighbour solicitation or advertisement, b from its IPv6
-// header on, checked but for what is said of them in RFC 4861, 7.1.
+// header on, whose checksum is right.
 func (t *Table) discovery(iface uint16, i *Iface, eth, b []byte) {
-	m, src := b[40:], addr16(b[8:24])
-	if i.Tun || b[7] != hopLimitNeighbours || len(m) < ndLen || m[1] != 0 {
+	m, src, dst := b[40:], addr16(b[8:24]), addr16(b[24:40])
+	if i.Tun || b[7] != hopLimitNeighbours || len(m) < ndLen || m[1] != 0 || src.IsMulticast() || addr16(m[8:24]).IsMulticast() {
+		t.stats.RxMalformed++
 		return
 	}
+	t.stats.RxND++
 	target := addr16(m[8:24])
-	if target.IsMulticast() || i.has(src) {
-		return
-	}
+	kind := uint8(optTargetLL)
 	if m[0] == ndSolicitation {
-		mac, found, ok := linkLayer(m[ndLen:], optSourceLL)
-		if !ok || !i.has(target) {
-			return
-		}
-		if src.IsUnspecified() { // somebody wants to use our address
-			t.advertise(iface, i, target, netip.IPv6LinkLocalAllNodes(), [6]byte{0x33, 0x33, 5: 1}, naOverride)
-			return
-		}
+		kind = optSourceLL
+	}
+	mac, found, ok := linkLayer(m[ndLen:], kind)
+	switch {
+	case !ok, found && mac[0]&1 != 0:
+		t.stats.RxMalformed++
+	case i.has(src):
+		t.stats.Conflicts++
+	case m[0] == ndSolicitation:
+		t.solicited(iface, i, eth, src, dst, target, mac, found)
+	case dst.IsMulticast() && m[4]&naSolicited != 0: // RFC 4861, 7.1.2
+		t.stats.RxMalformed++
+	case i.has(target):
+		t.stats.Conflicts++
+	default:
+		t.advertised(iface, target, mac, found, m[4])
+	}
+}
+
+// solicited answers a neighbour solicitation. From nobody, it is of a host
+// that wants to use the address; everybody is told that it is taken.
+func (t *Table) solicited(iface uint16, i *Iface, eth []byte, src, dst, target netip.Addr, mac [6]byte, found bool) {
+	group := dst == solicitedNode(target)
+	switch {
+	case !i.has(target) || !group && !i.has(dst):
+		t.stats.RxIgnored++
+	case src.IsUnspecified() && (!group || found): // RFC 4861, 7.1.1
+		t.stats.RxMalformed++
+	case src.IsUnspecified():
+		t.stats.Conflicts++
+		t.advertise(iface, i, target, netip.IPv6LinkLocalAllNodes(), [6]byte{0x33, 0x33, 5: 1}, naOverride)
+	default:
 		to := [6]byte(eth[6:12])
 		if found {
 			to = mac
-			t.confirm(iface, src, mac, false, true)
+			t.learn(iface, src, claim{mac: mac, override: true, create: true})
 		}
 		t.advertise(iface, i, target, src, to, naSolicited|naOverride)
-		return
 	}
-	mac, found, ok := linkLayer(m[ndLen:], optTargetLL)
-	if !ok {
-		return
-	}
+}
+
+// advertised takes a neighbour advertisement. Without an option it confirms
+// the MAC address that is known.
+func (t *Table) advertised(iface uint16, target netip.Addr, mac [6]byte, found bool, flags uint8) {
 	e := t.all[key{iface, target}]
-	if e == nil {
-		return // nobody asked
+	if e == nil || !found && e.unknown() {
+		t.stats.RxIgnored++
+		return // nobody asked, or it tells nothing
 	}
 	if !found {
 		mac = e.mac
-		if e.state == incomplete || e.state == failed {
-			return
-		}
 	}
-	known := e.state != incomplete && e.state != failed
-	if known && m[4]&naOverride == 0 && mac != e.mac {
-		return // a second opinion that must not override (7.2.5)
-	}
-	t.confirm(iface, target, mac, m[4]&naSolicited != 0, false)
+	t.learn(iface, target, claim{mac: mac, solicited: flags&naSolicited != 0, override: flags&naOverride != 0})
 }

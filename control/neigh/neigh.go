@@ -2,15 +2,15 @@
 // it finds neighbours with ARP (RFC 826) and neighbour discovery (RFC 4861),
 // answers those who look for the router, and answers pings to it.
 //
-// neigh.go keeps the table and its timers, arp.go and nd.go speak the
-// protocols, echo.go answers pings and puts fragments of them together.
+// neigh.go is its face, table.go keeps the entries, timers.go moves them on,
+// arp.go and nd.go speak the protocols, echo.go answers pings and
+// reassembly.go puts fragments of them together.
 package neigh
 
 import (
 	"context"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"taprouter/fib"
@@ -22,103 +22,72 @@ type Iface struct {
 	MAC   [6]byte
 	Addrs []netip.Prefix // ours, link-local ones included
 	Tun   bool           // no Ethernet, no neighbours
-	MTU   int
+	MTU   int            // bytes, without the Ethernet header
 }
 
 // Config says how a Table reaches the world. Inject and Publish are called
 // with the table locked: they must not call back.
 type Config struct {
-	Ifaces  []Iface // by index
-	Inject  func(iface uint16, frame []byte) bool
-	Publish func(*fib.Neighbours)
-	Now     func() int64 // the data path's clock, ns
-	Timing  Timing       // zero: the defaults
-}
-
-// Timing are the intervals of neighbour unreachability detection.
-type Timing struct {
-	Retrans   time.Duration // between two requests (RetransTimer)
-	Tries     int           // requests before a neighbour has failed (MAX_MULTICAST_SOLICIT)
-	Reachable time.Duration // a confirmation is good for so long (REACHABLE_TIME)
-	Failed    time.Duration // a failure is remembered for so long
-	Unused    time.Duration // an entry that nobody uses is kept for so long
-}
-
-// DefaultTiming has the values of RFC 4861, section 10, and Linux.
-var DefaultTiming = Timing{Retrans: time.Second, Tries: 3, Reachable: 30 * time.Second, Failed: 3 * time.Second, Unused: 10 * time.Minute}
-
-// maxEntries bounds the table, so that a scan of a subnet cannot fill memory.
-const maxEntries = 8192
-
-// A state is an entry's, in the words of ip-neigh(8).
-type state string
-
-const (
-	incomplete state = "INCOMPLETE"
-	reachable  state = "REACHABLE"
-	stale      state = "STALE"
-	probe      state = "PROBE"
-	failed     state = "FAILED"
-)
-
-type key struct {
-	iface uint16
-	addr  netip.Addr
-}
-
-type entry struct {
-	key
-	mac   [6]byte
-	state state
-	tries int
-	since int64         // of the state, ns
-	due   int64         // when to look at it again, ns
-	used  *atomic.Int64 // last use by the data path, ns
+	Ifaces    []Iface     // by index
+	Permanent []fib.Neigh // never asked for, never forgotten
+	Inject    func(iface uint16, frame []byte) bool
+	Publish   func(*fib.Neighbours)
+	Now       func() int64 // the data path's clock, ns
+	Timing    Timing       // a zero field: its default
 }
 
 // A Table is the neighbours of all interfaces. Its methods may be called by
 // any goroutine.
 type Table struct {
 	cfg  Config
-	mu   sync.Mutex
-	all  map[key]*entry // guarded by mu
-	asm  reassembly     // guarded by mu
-	ipID uint16         // guarded by mu
-	wake chan struct{}  // a due time may have become earlier
+	wake chan struct{} // a due time has become earlier
+
+	mu     sync.Mutex
+	all    map[key]*entry // guarded by mu
+	due    byDue          // all but the permanent ones; guarded by mu
+	limits []limit        // of requests, by interface; guarded by mu
+	asm    reassembly     // guarded by mu
+	ipID   uint16         // guarded by mu
+	stats  Stats          // guarded by mu
+	sleeps int64          // Run's next due time; guarded by mu
+
+	dirty     bool  // the data path has not seen the last change; guarded by mu
+	publishAt int64 // not earlier; guarded by mu
 }
 
-// New makes a Table without neighbours.
+// New makes a Table with the permanent neighbours only. Run publishes them.
 func New(cfg Config) *Table {
-	if cfg.Timing == (Timing{}) {
-		cfg.Timing = DefaultTiming
+	cfg.Timing.fill()
+	t := &Table{
+		cfg: cfg, all: map[key]*entry{}, wake: make(chan struct{}, 1), limits: make([]limit, len(cfg.Ifaces)),
+		publishAt: cfg.Now(), dirty: len(cfg.Permanent) > 0, sleeps: never,
 	}
-	return &Table{cfg: cfg, all: map[key]*entry{}, wake: make(chan struct{}, 1)}
+	for i := range t.limits {
+		t.limits[i].next = cfg.Now() - requestBurst*int64(requestGap)
+	}
+	for _, n := range cfg.Permanent {
+		e := t.create(key{n.Iface, n.Addr.Unmap().WithZone("")}, cfg.Now())
+		e.mac, e.state = n.MAC, permanent
+		t.at(e, never)
+	}
+	return t
 }
 
 // Run keeps the timers until ctx ends. It sleeps while nothing is due.
 func (t *Table) Run(ctx context.Context) {
-	timer := time.NewTimer(time.Hour)
+	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		next := t.tick()
-		wait := time.Duration(1<<62 - 1)
-		if next >= 0 {
-			wait = max(time.Duration(next-t.cfg.Now()), 0)
-		}
-		timer.Reset(wait)
 		select {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
 		case <-t.wake:
 		}
-	}
-}
-
-func (t *Table) kick() {
-	select {
-	case t.wake <- struct{}{}:
-	default:
+		timer.Stop()
+		if next := t.tick(); next != never {
+			timer.Reset(max(time.Duration(next-t.cfg.Now()), 0))
+		}
 	}
 }
 
@@ -126,202 +95,78 @@ func (t *Table) kick() {
 func (t *Table) Resolve(iface uint16, addr netip.Addr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if int(iface) >= len(t.cfg.Ifaces) || t.cfg.Ifaces[iface].Tun {
+	addr = addr.Unmap().WithZone("")
+	if int(iface) >= len(t.cfg.Ifaces) || t.cfg.Ifaces[iface].Tun || !unicast(addr) || t.cfg.Ifaces[iface].has(addr) {
 		return
 	}
 	now := t.cfg.Now()
+	defer t.settle(now)
 	e := t.all[key{iface, addr}]
 	switch {
-	case e == nil:
-		if len(t.all) >= maxEntries {
-			t.evict()
-		}
-		e = &entry{key: key{iface, addr}, used: &atomic.Int64{}}
-		t.all[e.key] = e
-	case e.state != failed:
-		t.publish() // the worker asks for what is known: it missed a snapshot
+	case e != nil && e.state != failed:
+		return // under way, or known: who asks gets to see the snapshot
+	case t.limits[iface].next-now > int64(t.cfg.Timing.Retrans):
+		t.stats.Limited++ // so far behind that the packet will not wait
 		return
+	case e == nil:
+		e = t.create(key{iface, addr}, now)
+	default:
+		t.dirty = true // no longer a failure
 	}
 	e.to(incomplete, now)
 	t.ask(e, now)
-	t.kick()
 }
 
-// to changes the state.
-func (e *entry) to(s state, now int64) { e.state, e.since, e.tries = s, now, 0 }
-
-// ask sends one request: to everybody, or in state probe to the neighbour.
-func (t *Table) ask(e *entry, now int64) {
-	e.tries++
-	e.due = now + int64(t.cfg.Timing.Retrans)
-	i := &t.cfg.Ifaces[e.iface]
-	to := [6]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
-	if e.state == probe {
-		to = e.mac
-	}
-	if e.addr.Is4() {
-		t.cfg.Inject(e.iface, arpRequest(i, e.addr, to))
-	} else {
-		t.cfg.Inject(e.iface, solicitation(i, e.addr, to, e.state == probe))
-	}
-}
-
-// confirm is an answer from a neighbour, or with solicited false a hint of
-// its address that proves nothing about the way to it.
-func (t *Table) confirm(iface uint16, addr netip.Addr, mac [6]byte, solicited, create bool) {
-	e := t.all[key{iface, addr}]
-	now := t.cfg.Now()
-	if e == nil {
-		if !create || len(t.all) >= maxEntries {
-			return
-		}
-		e = &entry{key: key{iface, addr}, used: &atomic.Int64{}, state: incomplete}
-		e.used.Store(now)
-		t.all[e.key] = e
-	}
-	changed := e.mac != mac || e.state == incomplete || e.state == failed
-	e.mac = mac
-	switch {
-	case solicited:
-		e.to(reachable, now)
-		e.due = now + int64(t.cfg.Timing.Reachable)
-	case changed:
-		e.to(stale, now)
-		e.due = now + int64(t.cfg.Timing.Retrans)
-	}
-	if changed {
-		t.publish()
-	}
-	t.kick()
-}
-
-// tick looks at what is due and gives the next due time, -1 for none.
-func (t *Table) tick() int64 {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	now, next, changed := t.cfg.Now(), int64(-1), false
-	for k, e := range t.all {
-		if e.due <= now && t.age(e, now) {
-			changed = true
-			if e.state == "" {
-				delete(t.all, k)
-				continue
-			}
-		}
-		if next < 0 || e.due < next {
-			next = e.due
-		}
-	}
-	if changed {
-		t.publish()
-	}
-	return next
-}
-
-// age moves an entry on whose time has come. It reports whether the data
-// path has to know; an entry to be forgotten has no state afterwards.
-func (t *Table) age(e *entry, now int64) bool {
-	tm := &t.cfg.Timing
-	switch e.state {
-	case incomplete, probe:
-		if e.tries < tm.Tries {
-			t.ask(e, now)
-			return false
-		}
-		e.to(failed, now)
-		e.due = now + int64(tm.Failed)
-		return true
-	case failed:
-		e.state = ""
-		return true
-	}
-	idle := now - e.used.Load()
-	switch {
-	case e.state == reachable && idle > int64(tm.Reachable):
-		e.to(stale, now) // nobody cares whether it is still there
-	case idle <= int64(tm.Reachable):
-		e.to(probe, now) // in use: ask again while it goes on being used
-		t.ask(e, now)
-		return false
-	case idle > int64(tm.Unused):
-		e.state = ""
-		return true
-	}
-	e.due = now + int64(tm.Reachable)
-	return false
-}
-
-// evict forgets the entry that was not used for the longest time.
-func (t *Table) evict() {
-	var oldest *entry
-	for _, e := range t.all {
-		if oldest == nil || e.used.Load() < oldest.used.Load() {
-			oldest = e
-		}
-	}
-	delete(t.all, oldest.key)
-}
-
-// publish gives the data path what it may use.
-func (t *Table) publish() {
-	ns := make([]fib.Neigh, 0, len(t.all))
-	for _, e := range t.all {
-		if e.state != incomplete && e.state != "" {
-			ns = append(ns, fib.Neigh{Iface: e.iface, Addr: e.addr, MAC: e.mac, Failed: e.state == failed, Used: e.used})
-		}
-	}
-	t.cfg.Publish(fib.BuildNeighbours(ns))
-}
-
-// An Entry is a neighbour for show.
-type Entry struct {
-	Iface uint16
-	Addr  netip.Addr
-	MAC   [6]byte
-	State string
-	Age   time.Duration // in this state
-}
-
-// Entries gives the table, in no order.
-func (t *Table) Entries() []Entry {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	all := make([]Entry, 0, len(t.all))
-	for _, e := range t.all {
-		all = append(all, Entry{e.iface, e.addr, e.mac, string(e.state), time.Duration(t.cfg.Now() - e.since)})
-	}
-	return all
-}
-
-// HandleFrame takes a frame for the router that came in by an interface.
+// HandleFrame takes a frame for the router that came in by an interface. The
+// frame is complete, with its checksums, and now the Table's.
 func (t *Table) HandleFrame(iface uint16, frame []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if int(iface) >= len(t.cfg.Ifaces) {
 		return
 	}
+	defer t.settle(t.cfg.Now())
 	i := &t.cfg.Ifaces[iface]
 	var eth []byte
 	et := uint16(0)
-	if i.Tun {
-		if len(frame) < 1 {
-			return
-		}
-		et = map[byte]uint16{4: etherIPv4, 6: etherIPv6}[frame[0]>>4]
-	} else {
-		if len(frame) < 14 {
-			return
-		}
+	switch {
+	case !i.Tun && len(frame) >= 14:
 		eth, frame, et = frame[:14], frame[14:], be16(frame[12:])
+	case i.Tun && len(frame) > 0 && frame[0]>>4 == 4:
+		et = etherIPv4
+	case i.Tun && len(frame) > 0 && frame[0]>>4 == 6:
+		et = etherIPv6
 	}
-	switch et {
-	case etherARP:
+	if eth != nil && (eth[6]&1 != 0 || [6]byte(eth[6:12]) == i.MAC) {
+		t.stats.RxMalformed++ // from nobody, or our own that came back
+		return
+	}
+	switch {
+	case et == etherARP && !i.Tun:
 		t.arp(iface, i, frame)
-	case etherIPv4:
+	case et == etherIPv4:
 		t.ipv4(iface, i, eth, frame)
-	case etherIPv6:
+	case et == etherIPv6:
 		t.ipv6(iface, i, eth, frame)
+	default:
+		t.stats.RxMalformed++
 	}
+}
+
+// Flush forgets the neighbours of an interface, but for permanent ones, and
+// gives their number.
+func (t *Table) Flush(iface uint16) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	defer t.settle(t.cfg.Now())
+	n := 0
+	for _, e := range t.all {
+		if e.iface == iface && e.state != permanent {
+			t.remove(e)
+			n++
+		}
+	}
+	return n
 }
 
 // has reports whether addr is ours on this interface.
@@ -334,8 +179,12 @@ func (i *Iface) has(addr netip.Addr) bool {
 	return false
 }
 
-// ours reports whether addr is ours on any interface.
-func (t *Table) ours(addr netip.Addr) bool {
+// ours reports whether what came in by interface i for addr is for us: an
+// address of any interface, but link-local ones are known on their link only.
+func (t *Table) ours(i *Iface, addr netip.Addr) bool {
+	if addr.IsLinkLocalUnicast() {
+		return i.has(addr)
+	}
 	for k := range t.cfg.Ifaces {
 		if t.cfg.Ifaces[k].has(addr) {
 			return true
@@ -346,7 +195,7 @@ func (t *Table) ours(addr netip.Addr) bool {
 
 // source is the address of ours to ask for a neighbour from.
 func (i *Iface) source(to netip.Addr) netip.Addr {
-	var any netip.Addr
+	var other netip.Addr
 	for _, a := range i.Addrs {
 		if a.Addr().Is4() != to.Is4() {
 			continue
@@ -354,9 +203,16 @@ func (i *Iface) source(to netip.Addr) netip.Addr {
 		if a.Contains(to) {
 			return a.Addr()
 		}
-		if !any.IsValid() {
-			any = a.Addr()
+		if !other.IsValid() {
+			other = a.Addr()
 		}
 	}
-	return any
+	return other
 }
+
+// unicast reports whether addr can be one host's.
+func unicast(addr netip.Addr) bool {
+	return addr.IsValid() && !addr.IsUnspecified() && !addr.IsMulticast() && addr != broadcast4
+}
+
+var broadcast4 = netip.AddrFrom4([4]byte{255, 255, 255, 255})
