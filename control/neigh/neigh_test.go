@@ -82,7 +82,7 @@ func (w *wire) known(addr netip.Addr) *fib.Neigh {
 	return w.last.Lookup(0, addr)
 }
 
-func serialize(t testing.TB, ls ...gopacket.SerializableLayer) []byte {
+func frameOf(t testing.TB, ls ...gopacket.SerializableLayer) []byte {
 	t.Helper()
 	b := gopacket.NewSerializeBuffer()
 	if err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, ls...); err != nil {
@@ -92,7 +92,7 @@ func serialize(t testing.TB, ls ...gopacket.SerializableLayer) []byte {
 }
 
 func arpOf(t testing.TB, op uint16, mac [6]byte, sender, target netip.Addr) []byte {
-	return serialize(t, &layers.Ethernet{SrcMAC: mac[:], DstMAC: net.HardwareAddr{255, 255, 255, 255, 255, 255}, EthernetType: layers.EthernetTypeARP},
+	return frameOf(t, &layers.Ethernet{SrcMAC: mac[:], DstMAC: net.HardwareAddr{255, 255, 255, 255, 255, 255}, EthernetType: layers.EthernetTypeARP},
 		&layers.ARP{AddrType: 1, Protocol: 0x0800, HwAddressSize: 6, ProtAddressSize: 4, Operation: op, SourceHwAddress: mac[:], SourceProtAddress: sender.AsSlice(), DstHwAddress: make([]byte, 6), DstProtAddress: target.AsSlice()})
 }
 
@@ -105,7 +105,7 @@ func ndOf(t testing.TB, typ, hops uint8, mac [6]byte, src, dst, target netip.Add
 	if opt != 0 {
 		body = append(append(body, opt, 1), mac[:]...)
 	}
-	return serialize(t, &layers.Ethernet{SrcMAC: mac[:], DstMAC: ourMAC[:], EthernetType: layers.EthernetTypeIPv6}, ip, icmp, gopacket.Payload(body))
+	return frameOf(t, &layers.Ethernet{SrcMAC: mac[:], DstMAC: ourMAC[:], EthernetType: layers.EthernetTypeIPv6}, ip, icmp, gopacket.Payload(body))
 }
 
 func TestResolveARP(t *testing.T) {
@@ -280,7 +280,7 @@ func TestAnswersSolicitations(t *testing.T) {
 }
 
 func ping4(t testing.TB, n int) []byte {
-	return serialize(t, &layers.Ethernet{SrcMAC: hostMAC[:], DstMAC: ourMAC[:], EthernetType: layers.EthernetTypeIPv4},
+	return frameOf(t, &layers.Ethernet{SrcMAC: hostMAC[:], DstMAC: ourMAC[:], EthernetType: layers.EthernetTypeIPv4},
 		&layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolICMPv4, SrcIP: host4.AsSlice(), DstIP: ours4.AsSlice(), Id: 9},
 		&layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(8, 0), Id: 5, Seq: 6}, gopacket.Payload(bytes.Repeat([]byte{7}, n)))
 }
@@ -289,7 +289,7 @@ func ping6(t testing.TB, dst netip.Addr, n int) []byte {
 	ip := &layers.IPv6{Version: 6, HopLimit: 64, NextHeader: layers.IPProtocolICMPv6, SrcIP: host6.AsSlice(), DstIP: dst.AsSlice()}
 	icmp := &layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(128, 0)}
 	_ = icmp.SetNetworkLayerForChecksum(ip)
-	return serialize(t, &layers.Ethernet{SrcMAC: hostMAC[:], DstMAC: ourMAC[:], EthernetType: layers.EthernetTypeIPv6}, ip, icmp,
+	return frameOf(t, &layers.Ethernet{SrcMAC: hostMAC[:], DstMAC: ourMAC[:], EthernetType: layers.EthernetTypeIPv6}, ip, icmp,
 		gopacket.Payload(append([]byte{0, 5, 0, 6}, bytes.Repeat([]byte{7}, n)...)))
 }
 
