@@ -40,7 +40,7 @@ func TestMalformedOffloads(t *testing.T) {
 				e := n.ends(r)
 				done := make(chan udpRun, 1)
 				go func() {
-					done <- e.udp(t.Context(), "b", "a", top.a4, traffic.UDPSend{Flows: 4, PPS: 1000, Size: 100, Duration: 2 * time.Second})
+					done <- e.udp(t.Context(), "b", "a", top.a4, traffic.UDPSend{Flows: 4, PPS: 1000, Size: 100, Duration: 1200 * time.Millisecond})
 				}()
 				sent, refused := n.sendOffloads(r, top)
 				u := <-done
