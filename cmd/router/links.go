@@ -176,6 +176,7 @@ func (r *router) setState(port int, s linkState) {
 	}
 	if old.Up && !s.Up {
 		r.flush(port)
+		r.neigh.Flush(uint16(port))
 		r.dp.PortDown(port, packet.DropLinkDown)
 	}
 	slog.Info("link", "port", p.conf.Name, "up", s.Up, "mtu", s.MTU, "reason", s.Reason)
