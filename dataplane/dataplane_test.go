@@ -337,3 +337,41 @@ func TestDeviceGone(t *testing.T) {
 		t.Errorf("%d of 200 frames came through the other ports", got)
 	}
 }
+
+// A flood that finds no buffer for a copy counts the copy as lost.
+func TestUnmadeCopiesAreCounted(t *testing.T) {
+	r := newRig(t, 1, 3, 1, nil)
+	r.learn()
+	w := r.dp.workers[0]
+	var held []*packet.Packet
+	_ = r.dp.quiesce(func() error { // the pool is empty but for one packet to read into
+		for p := w.cache.Get(); p != nil; p = w.cache.Get() {
+			held = append(held, p)
+		}
+		w.cache.Put(held[len(held)-1])
+		held = held[:len(held)-1]
+		return nil
+	})
+	const n = 20
+	for i := range uint32(n) {
+		r.peers[0][0].Send(frame(0xff, 1, 9, i)) // to an unknown MAC: for both others
+	}
+	got := 0
+	for range 2 * n {
+		for _, p := range []*tuntest.Peer{r.peers[1][0], r.peers[2][0]} {
+			for b := p.Recv(5 * time.Millisecond); b != nil; b = p.Recv(0) {
+				got++
+			}
+		}
+	}
+	tot := r.dp.Totals()
+	if lost := 2*n - got; lost == 0 || uint64(lost) != tot.Dropped || !tot.Balanced() {
+		t.Errorf("%d of %d copies missing, %d counted: %+v", lost, 2*n, tot.Dropped, tot)
+	}
+	_ = r.dp.quiesce(func() error {
+		for _, p := range held {
+			w.cache.Put(p)
+		}
+		return nil
+	})
+}

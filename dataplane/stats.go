@@ -12,6 +12,7 @@ type workerCounters struct {
 	punted, injected uint64
 	drops            []([packet.NumReasons]uint64) // by port; the last one for no port
 	dropped          bool                          // since the last publish
+	unmade           uint64                        // of forward's NoBuffer, what drops has already
 
 	pub struct {
 		_                                 [64]byte
@@ -42,7 +43,13 @@ func (c *workerCounters) drop(p *packet.Packet) {
 func (c *workerCounters) publish(w *Worker) {
 	c.pub.punted.Store(c.punted)
 	c.pub.injected.Store(c.injected)
-	c.pub.created.Store(w.fwd.Created)
+	// A copy that could not be made counts as made and dropped.
+	c.pub.created.Store(w.fwd.Created + w.fwd.NoBuffer)
+	if n := w.fwd.NoBuffer - c.unmade; n > 0 {
+		c.drops[len(c.drops)-1][packet.DropNoBuffer] += n
+		c.unmade += n
+		c.dropped = true
+	}
 	c.pub.parked.Store(uint64(w.fwd.Parked()))
 	if !c.dropped {
 		return
