@@ -2,8 +2,10 @@ package netns
 
 import (
 	"context"
+	"maps"
 	"net"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -35,7 +37,7 @@ func (n *Net) ends(r *Router) *Ends {
 type udpRun struct {
 	traffic.UDPReceived
 	sent    uint64
-	counted uint64 // lost, and counted by us, a TAP or the receiver's socket
+	counted traffic.Counters // what was lost, by us, a TAP or the receiver's socket
 }
 
 // udp sends flows to an address of the receiving host and tells what came.
@@ -56,15 +58,16 @@ func (e *Ends) udp(ctx context.Context, from, to, addr string, send traffic.UDPS
 	if err != nil {
 		t.Fatal(err)
 	}
-	return udpRun{UDPReceived: got.UDP, sent: sent.Packets, counted: e.losses(ctx) - before}
+	return udpRun{UDPReceived: got.UDP, sent: sent.Packets, counted: e.lost(ctx, before)}
 }
 
-// losses adds up every counter that a lost packet may be in.
-func (e *Ends) losses(ctx context.Context) (n uint64) {
+// losses gives every counter that a lost packet may be in.
+func (e *Ends) losses(ctx context.Context) traffic.Counters {
 	e.net.t.Helper()
+	all := traffic.Counters{}
 	for reason, c := range e.r.drops() {
 		if reason != "not_for_us" { // what hosts say to all routers and groups; never a packet of a flow
-			n += c
+			all["router "+reason] = c
 		}
 	}
 	for k, a := range e.at {
@@ -73,20 +76,32 @@ func (e *Ends) losses(ctx context.Context) (n uint64) {
 			e.net.t.Fatal(err)
 		}
 		dev := "dev." + e.net.dev(k)
-		n += c.Sum(dev+".tx_dropped", dev+".rx_dropped", "Udp.RcvbufErrors", "Udp6RcvbufErrors", "Udp.MemErrors", "Udp6MemErrors")
+		for _, name := range []string{dev + ".tx_dropped", dev + ".rx_dropped", "Udp.RcvbufErrors", "Udp6RcvbufErrors", "Udp.MemErrors", "Udp6MemErrors"} {
+			all[k+" "+name] = c[name]
+		}
 	}
-	return n
+	return all
 }
+
+// lost gives the counters that grew since before.
+func (e *Ends) lost(ctx context.Context, before traffic.Counters) traffic.Counters {
+	e.net.t.Helper()
+	d := e.losses(ctx).Since(before)
+	maps.DeleteFunc(d, func(_ string, n uint64) bool { return n == 0 })
+	return d
+}
+
+func total(c traffic.Counters) uint64 { return c.Sum(slices.Collect(maps.Keys(c))...) }
 
 // check fails on what must never happen to a UDP run.
 func (u udpRun) check(t *testing.T, what string) {
 	t.Helper()
-	t.Logf("%s: %d sent, %d lost, %d reordered", what, u.sent, u.Lost, u.Reordered)
+	t.Logf("%s: %d sent, %d lost, %d reordered; losses counted: %v", what, u.sent, u.Lost, u.Reordered, u.counted)
 	if u.Packets == 0 || u.Reordered != 0 || u.Duplicates != 0 || u.Corrupt != 0 {
 		t.Errorf("%s: %d came, %d reordered, %d twice, %d corrupt", what, u.Packets, u.Reordered, u.Duplicates, u.Corrupt)
 	}
-	if u.Lost > u.counted {
-		t.Errorf("%s: %d lost, but only %d counted", what, u.Lost, u.counted)
+	if u.Lost > total(u.counted) {
+		t.Errorf("%s: %d lost, but only %v counted", what, u.Lost, u.counted)
 	}
 }
 

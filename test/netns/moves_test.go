@@ -75,14 +75,14 @@ func (e *Ends) tcp(addr string, leg time.Duration) (ofo, lost uint64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ofo, lost = e.ofo(t.Context(), "b"), e.losses(t.Context())
+	ofo, before := e.ofo(t.Context(), "b"), e.losses(t.Context())
 	if _, err := e.at["a"].SendTCP(t.Context(), traffic.TCPSend{To: rx.Addr, Flows: 1, Duration: leg}); err != nil {
 		t.Error(err)
 	}
 	if _, err := rx.Finish(t.Context(), nil, time.Second); err != nil {
 		t.Error(err)
 	}
-	return e.ofo(t.Context(), "b") - ofo, e.losses(t.Context()) - lost
+	return e.ofo(t.Context(), "b") - ofo, total(e.lost(t.Context(), before))
 }
 
 // steering adds up the moves of all ports.
