@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -89,6 +90,16 @@ func (e *Ends) lost(ctx context.Context, before traffic.Counters) traffic.Counte
 	d := e.losses(ctx).Since(before)
 	maps.DeleteFunc(d, func(_ string, n uint64) bool { return n == 0 })
 	return d
+}
+
+// byRouter is how many packets the router itself dropped meanwhile.
+func (u udpRun) byRouter() (n uint64) {
+	for name, c := range u.counted {
+		if strings.HasPrefix(name, "router ") {
+			n += c
+		}
+	}
+	return n
 }
 
 func total(c traffic.Counters) uint64 { return c.Sum(slices.Collect(maps.Keys(c))...) }

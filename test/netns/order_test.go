@@ -50,8 +50,10 @@ func TestLargeDatagrams(t *testing.T) {
 					u := e.udp(t.Context(), "a", "b", addr, traffic.UDPSend{Flows: 2, PPS: 200, Burst: 1, Size: size, Count: count, Duration: 20 * time.Second})
 					what := fmt.Sprintf("%d datagrams of %d to %s, TCP %v", count, size, addr, withTCP)
 					u.check(t, what)
-					if u.Lost != 0 {
-						t.Errorf("%s: %d lost", what, u.Lost)
+					// Beside TCP a TAP's ring or a socket may overflow before, or
+					// behind, us on a busy machine; we lose nothing.
+					if u.Lost != 0 && (!withTCP || u.byRouter() > 0) {
+						t.Errorf("%s: %d lost; counted: %v", what, u.Lost, u.counted)
 					}
 					if withTCP {
 						if err := <-tcp; err != nil {
