@@ -10,7 +10,7 @@ export GOFLAGS := $(strip $(GOFLAGS) -buildvcs=false)
 # Real namespaces are tested by make test and make soak only, all else anywhere.
 UNIT   = $$(go list ./... | grep -v /test/netns)
 # The tests in namespaces that run a second time under the race detector.
-RACY   = Order|LiveChanges|Kill|Deleted|Malformed|DeviceMoves|PingRouter|LinkDown
+RACY   = Order|Fragments|ICMPErrors|LiveChanges|Kill|Deleted|Malformed|DeviceMoves|PingRouter|LinkDown
 DEMO   ?=
 FUZZTIME ?= 30s
 COUNT  ?= 6
@@ -64,7 +64,7 @@ test soak: export ROUTER_REQUIRE_NETNS := 1
 
 deps:
 	@need=; \
-	for p in iperf3:iperf3 ethtool:ethtool ip:iproute2 ping:iputils-ping tcpdump:tcpdump traceroute:traceroute gcc:gcc; do \
+	for p in iperf3:iperf3 ethtool:ethtool ip:iproute2 ping:iputils-ping tcpdump:tcpdump traceroute:traceroute sysctl:procps gcc:gcc; do \
 	  command -v "$${p%%:*}" >/dev/null || need="$$need $${p#*:}"; \
 	done; \
 	[ -e /usr/include/stdlib.h ] || need="$$need libc6-dev"; \
