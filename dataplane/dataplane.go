@@ -16,7 +16,6 @@ import (
 	"taprouter/classify"
 	"taprouter/forward"
 	"taprouter/packet"
-	"taprouter/qdisc"
 	"taprouter/tun"
 )
 
@@ -49,7 +48,6 @@ type Dataplane struct {
 	events   chan Event
 	ctl      sync.Mutex // guards ctlCache, the packets of Serve and Inject
 	ctlCache *packet.Cache
-	lost     atomic.Uint64 // neighbour requests and events that found their channel full
 }
 
 // An Event is something that happened to a port and that the control plane
@@ -59,12 +57,12 @@ type Event struct {
 	Err  error // tun.ErrGone: the device was deleted
 }
 
-// Lengths of the channels to the control plane. They never block a worker:
-// what does not fit is dropped and counted.
+// Lengths of the channels to the control plane. They never block a worker: a
+// punt that does not fit is dropped as punt_full, a request for a neighbour is
+// made again with the next packet.
 const (
 	puntLen    = 512
 	resolveLen = 512
-	eventLen   = 256
 )
 
 // New makes a Dataplane with its ports; Start sets it going.
@@ -76,11 +74,15 @@ func New(cfg Config) (*Dataplane, error) {
 	if err != nil {
 		return nil, err
 	}
+	txqs := 0
+	for i := range cfg.Ports {
+		txqs += len(cfg.Ports[i].Queues)
+	}
 	dp := &Dataplane{
 		pool:     pool,
 		punts:    make(chan Punt, puntLen),
 		resolves: make(chan forward.Resolve, resolveLen),
-		events:   make(chan Event, eventLen),
+		events:   make(chan Event, txqs), // one for each queue that can break: none is lost
 	}
 	dp.ctlCache = pool.NewCache()
 	dp.snapshot.Store(&forward.Snapshot{})
@@ -96,10 +98,6 @@ func New(cfg Config) (*Dataplane, error) {
 		} else {
 			dp.control = w
 		}
-	}
-	txqs := 0
-	for i := range cfg.Ports {
-		txqs += len(cfg.Ports[i].Queues)
 	}
 	// Queued packets together take half of the pool at most, so that reading
 	// never ends because one port does not send.
@@ -142,9 +140,6 @@ func (dp *Dataplane) Publish(s *forward.Snapshot) {
 		w.poller.Wake()
 	}
 }
-
-// Snapshot gives the forwarding state in force.
-func (dp *Dataplane) Snapshot() *forward.Snapshot { return dp.snapshot.Load() }
 
 // Ports gives the ports by index.
 func (dp *Dataplane) Ports() []*Port { return dp.ports }
@@ -199,7 +194,9 @@ func (dp *Dataplane) Stop() {
 		w.serveInbox()
 		w.fwd.Purge(&w.out, packet.DropShutdown)
 		w.transmit()
-		w.cpu.TxAction()
+		for w.cpu.Pending() {
+			w.cpu.TxAction()
+		}
 	}
 	for _, p := range dp.ports {
 		for _, t := range p.tx {
@@ -273,18 +270,10 @@ func (dp *Dataplane) worker(id int) *Worker {
 // home is the worker that owns tx queue q's wake-ups.
 func (dp *Dataplane) home(q int) *Worker { return dp.workers[q%len(dp.workers)] }
 
-// newCPU gives worker i's side of the qdiscs; one id more than there are
-// workers, for the control plane.
-func newCPU(i int) qdisc.CPU { return qdisc.CPU{ID: i} }
-
-// post hands an event to the control plane.
-func (dp *Dataplane) post(e Event) {
+// gone reports that the port's device was deleted, once for each rx queue.
+func (dp *Dataplane) gone(port int) {
 	select {
-	case dp.events <- e:
-	default:
-		dp.lost.Add(1)
+	case dp.events <- Event{Port: port, Err: tun.ErrGone}:
+	default: // a queue broke again before the first was looked at
 	}
 }
-
-// gone reports that the port's device was deleted.
-func (dp *Dataplane) gone(port int) { dp.post(Event{Port: port, Err: tun.ErrGone}) }

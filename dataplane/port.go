@@ -26,16 +26,15 @@ const AcceptAll = AcceptCsum | AcceptTSO | AcceptUSO
 
 // PortConfig says what a port is made of.
 type PortConfig struct {
-	Name        string
-	Queues      []*tun.Queue // by kernel queue index; the caller opened and will close them
-	Accept      Accept
-	TxQueueLen  int    // packets of one band of one queue's ring
-	Qdisc       string // root: "mq" or a kind that serves all queues
-	Child       string // kind of mq's children
-	FlowTable   int    // flow table buckets, 0 = off
-	FlowMode    xpsflow.Mode
-	RxOffset    int // rx queue q is read by worker (q+RxOffset) mod workers
-	BQLLimitMax int // bytes, 0 = the default
+	Name       string
+	Queues     []*tun.Queue // by kernel queue index; the caller opened and will close them
+	Accept     Accept
+	TxQueueLen int    // packets of one band of one queue's ring
+	Qdisc      string // root: "mq" or a kind that serves all queues
+	Child      string // kind of mq's children
+	FlowTable  int    // flow table buckets, 0 = off
+	FlowMode   xpsflow.Mode
+	RxOffset   int // rx queue q is read by worker (q+RxOffset) mod workers
 }
 
 // A Port is a device seen by the data path.
@@ -84,7 +83,7 @@ func newPort(dp *Dataplane, index int, cfg PortConfig, share int) (*Port, error)
 	for i, q := range cfg.Queues {
 		reader := dp.workers[(i+cfg.RxOffset)%len(dp.workers)]
 		p.rx = append(p.rx, &rxQueue{q: q, port: uint16(index), worker: reader})
-		t := newTxQueue(p, i, q, cfg.BQLLimitMax)
+		t := newTxQueue(p, i, q)
 		p.tx = append(p.tx, t)
 		p.steer.SetCounters(i, t.dql.EnqueueOps(), t.dql.CompletedOps())
 	}

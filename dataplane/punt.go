@@ -66,7 +66,6 @@ func (w *Worker) punt() {
 		select {
 		case w.dp.resolves <- r:
 		default: // asked for again with the next packet
-			w.dp.lost.Add(1)
 		}
 	}
 	w.out.Resolves = 0

@@ -47,14 +47,11 @@ const (
 	bqlMax   = 512 << 10
 )
 
-func newTxQueue(p *Port, i int, q *tun.Queue, limitMax int) *TxQueue {
+func newTxQueue(p *Port, i int, q *tun.Queue) *TxQueue {
 	home := p.dp.home(i)
 	t := &TxQueue{port: p, index: i, q: q, home: home, token: txToken + uint32(len(home.home))}
 	home.home = append(home.home, t)
-	if limitMax == 0 {
-		limitMax = bqlMax
-	}
-	t.dql.Init(bqlStart, uint32(limitMax))
+	t.dql.Init(bqlStart, bqlMax)
 	return t
 }
 

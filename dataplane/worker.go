@@ -74,7 +74,7 @@ func newWorker(dp *Dataplane, id, ports int, seed classify.Seed, opts classify.O
 	}
 	cache := dp.pool.NewCache()
 	w := &Worker{
-		id: id, dp: dp, cpu: newCPU(id), cache: cache, poller: poller,
+		id: id, dp: dp, cpu: qdisc.CPU{ID: id}, cache: cache, poller: poller,
 		reader: tun.NewReader(cache), cls: classify.New(seed, opts), fwd: forward.New(cache),
 		egress: make([]egress, ports), used: make([]int, 0, ports), usedQ: make([]int, 0, tun.MaxQueues),
 	}
