@@ -143,15 +143,21 @@ func TestMalformedFrames(t *testing.T) {
 		}()
 		before := r.drops()
 		sent := 0
+		send := func(f []byte) {
+			if !s.send(f) {
+				return
+			}
+			if sent++; sent%16 == 0 {
+				time.Sleep(2 * time.Millisecond) // the pace: the ping's answers share the TAP's ring of 1000, and load is not what is tested
+			}
+		}
 		for _, target := range [][]byte{dst, {0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, {0x33, 0x33, 0, 0, 0, 1}} {
 			for _, f := range malformedFrames(target, src) {
 				for cut := 14; cut <= len(f); cut++ {
 					if len(f) > 200 && cut < len(f) && cut%7 != 0 {
 						continue // the long ones: every seventh place
 					}
-					if s.send(f[:cut]) {
-						sent++
-					}
+					send(f[:cut])
 				}
 			}
 		}
@@ -161,9 +167,7 @@ func TestMalformedFrames(t *testing.T) {
 			for range 1 + rng.IntN(4) {
 				f[12+rng.IntN(len(f)-12)] = byte(rng.Uint32())
 			}
-			if s.send(f) {
-				sent++
-			}
+			send(f)
 		}
 		if sent < 3000 {
 			t.Fatalf("only %d frames could be sent", sent)
