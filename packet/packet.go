@@ -103,6 +103,11 @@ type Packet struct {
 	SegNext uint16 // segments already written by software segmentation
 	WireLen uint32 // bytes on the wire of all segments (qdisc_pkt_len)
 	Stamp   int64  // batch clock at queue selection, ns
+	TxTime  int64  // earliest departure on the monotonic clock, ns; 0 = any (skb->tstamp, SO_TXTIME)
+
+	// A qdisc's own while it holds the packet (skb->cb).
+	DueAt int64 // ns
+	Band  uint8
 
 	// Slot is the flow table bucket that counts this packet as in flight, nil
 	// if none does. xpsflow sets and clears it.

@@ -29,7 +29,11 @@ func (q *Qdisc) takeAll(c *CPU, all *packet.List) {
 	q.state.And(^uint32(nonEmpty)) // O4: like any clear, before the look
 	all.Append(&q.requeued)
 	all.Append(&q.badTxq)
-	for p := q.d.Dequeue(); p != nil; p = q.d.Dequeue() {
+	if q.timed != nil {
+		q.timed.Reset(all)
+		q.afterTimed(c, all.Front())
+	}
+	for p := q.d.Dequeue(c.Now); p != nil; p = q.d.Dequeue(c.Now) {
 		all.Push(p)
 	}
 	q.noteUnfilled()

@@ -30,7 +30,7 @@ var mutations = []mutation{
 		"	q.lock.Store(0) // O3: sequentially consistent, before the load\n	if q.state.Load()&missed != 0 {",
 		"	m := q.state.Load() & missed\n	q.lock.Store(0)\n	if m != 0 {", "three-senders"},
 	{"m4: no second look after the clear", "run.go",
-		"		p = q.d.Dequeue()\n	}\n	if p == nil {\n		q.noteUnfilled()",
+		"		p = q.d.Dequeue(c.Now)\n	}\n	if p == nil {\n		q.noteUnfilled()",
 		"	}\n	if p == nil {\n		q.noteUnfilled()", "three-senders"},
 	{"m5: bypass without the second test", "run.go",
 		"		if q.empty() {\n			q.xmitDirect(c, l)",

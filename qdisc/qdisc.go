@@ -31,6 +31,9 @@ type Txq interface {
 	Stopped() bool
 	// Avail is how many bytes the queue's DQL lets go; 0 without DQL.
 	Avail() int
+	// Arm asks for the qdisc to be scheduled at that time, in ns of the batch
+	// clock (qdisc_watchdog_schedule). Only the latest call counts.
+	Arm(c *CPU, at int64)
 	// Send takes packets from the front of l, in order, and ends them. What
 	// stays in l was refused for now. Only the run bit holder calls it.
 	Send(c *CPU, l *packet.List)
@@ -44,17 +47,36 @@ type Discipline interface {
 	// Enqueue takes what it accepts from l, which is not empty, and says what
 	// that was; what stays in l was refused.
 	Enqueue(l *packet.List) Sum
-	Dequeue() *packet.Packet
-	Peek() *packet.Packet
+	// Dequeue takes the next packet; now is the batch clock.
+	Dequeue(now int64) *packet.Packet
 	// Len is the number of packets, including those that an Enqueue which has
 	// not returned is about to add: Dequeue may find none while Len is not 0.
 	Len() int
+}
+
+// A Timed discipline also decides when packets leave, and drops some that it
+// has accepted. All of it is called by the run bit holder only.
+type Timed interface {
+	Discipline
+	// Intake takes in what Enqueue was given and applies limits to it. The
+	// qdisc calls it when the queue is stopped; Dequeue sees to it otherwise.
+	Intake(now int64)
+	// TakeDropped gives the packets dropped since the last call, with reasons.
+	TakeDropped() packet.List
+	// Due is when Dequeue, which found nothing, will find a packet;
+	// MaxInt64 if it has none that waits.
+	Due() int64
+	// TimerSlack is by how many ns the qdisc may be run after that.
+	TimerSlack() int64
+	// Reset takes all packets, those that wait included.
+	Reset(all *packet.List)
 }
 
 // A Qdisc is a discipline with the run protocol around it, for one tx queue
 // or, as the root of a whole port, for several.
 type Qdisc struct {
 	d      Discipline
+	timed  Timed // d, if it is one
 	txqs   []Txq // by packet.TxQ; one only: every packet's
 	bypass bool
 	limit  int64 // bytes of pool memory that may be held, 0 = any
@@ -78,7 +100,8 @@ type Qdisc struct {
 
 // New puts the run protocol around d. cpus is the number of CPU ids.
 func New(d Discipline, txqs []Txq, cpus int) *Qdisc {
-	return &Qdisc{d: d, txqs: txqs, bypass: d.CanBypass(), shards: make([]shard, cpus)}
+	timed, _ := d.(Timed)
+	return &Qdisc{d: d, timed: timed, txqs: txqs, bypass: d.CanBypass(), shards: make([]shard, cpus)}
 }
 
 // Discipline gives what New got, for show and for changes in a pause.
