@@ -47,6 +47,7 @@ type Port struct {
 	rx     []*rxQueue
 	tx     []*TxQueue
 	steer  *xpsflow.Steer
+	order  orderWatch
 	share  int     // bytes of pool memory that one of its qdiscs may hold, and half of that a ring or a queue's part of the delay
 	lines  []*line // none, one for all tx queues, or one for each
 

@@ -238,6 +238,10 @@ func (dp *Dataplane) DetachPort(port int, reason packet.Reason) {
 // Steer gives the port's tx queue selection, for show.
 func (p *Port) Steer() *xpsflow.Steer { return p.steer }
 
+// Reordered is how many wire packets of the port were handed to the device
+// after a later one of their flow and priority.
+func (p *Port) Reordered() uint64 { return p.order.reordered.Load() }
+
 // Accepts gives what the port's reader takes from us.
 func (p *Port) Accepts() Accept { return p.accept }
 

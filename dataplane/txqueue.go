@@ -253,7 +253,8 @@ func (t *TxQueue) completed(bytes uint32, pkts int, w *Worker) {
 	}
 }
 
-// end ends packets that were written: counted, released, freed.
+// end ends packets that were written: counted, their order watched, released,
+// freed.
 func (t *TxQueue) end(w *Worker, pkts []*packet.Packet) {
 	if len(pkts) == 0 {
 		return
@@ -268,6 +269,7 @@ func (t *TxQueue) end(w *Worker, pkts []*packet.Packet) {
 	}
 	t.packets.Store(t.packets.Load() + n)
 	t.bytes.Store(t.bytes.Load() + bytes)
+	t.port.order.see(pkts)
 	xpsflow.CompleteBatch(pkts)
 	for _, p := range pkts {
 		w.cache.Put(p)

@@ -19,9 +19,10 @@ import (
 // A Worker is the stand-in for a CPU: one goroutine on a thread of its own.
 // Everything in it belongs to that goroutine except what says otherwise.
 type Worker struct {
-	id  int
-	dp  *Dataplane
-	now int64 // the batch clock: monotonic ns, read once a turn
+	id    int
+	dp    *Dataplane
+	now   int64 // the batch clock: monotonic ns, read once a turn
+	stamp int64 // of the last packet that got its tx queue: the batch clock, but no two are equal
 
 	cpu    qdisc.CPU // scheduled qdiscs, packets that qdiscs refused
 	cache  *packet.Cache
@@ -187,9 +188,11 @@ func (w *Worker) flush(port int) {
 	p := w.dp.ports[port]
 	pkts := e.pkts[:e.n]
 	e.n = 0
+	w.stamp = max(w.stamp, w.now)
 	p.steer.SelectBatch(w.id, pkts)
 	for _, pkt := range pkts {
-		pkt.Stamp = w.now
+		w.stamp++
+		pkt.Stamp = w.stamp
 		l := &w.lists[pkt.TxQ]
 		if l.Len() == 0 {
 			w.usedQ = append(w.usedQ, int(pkt.TxQ))

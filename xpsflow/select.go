@@ -40,7 +40,11 @@ func (s *Steer) Select(worker int, hash uint32, pkts []*packet.Packet) {
 		p.TxQ = uint16(ch.use)
 		p.Slot = ch.slot
 	}
-	if w := &s.workers[worker]; ch.use != want {
+	w := &s.workers[worker]
+	if ch.hit {
+		w.collisions.Store(w.collisions.Load() + uint64(len(pkts)))
+	}
+	if ch.use != want {
 		w.refused.Store(w.refused.Load() + uint64(len(pkts)))
 	} else if ch.use != ch.was && ch.was >= 0 {
 		w.moves.Store(w.moves.Load() + 1)
@@ -52,6 +56,7 @@ type choice struct {
 	use  int            // the queue to take
 	was  int            // the queue of the packets before; -1: none, or it is gone
 	slot *atomic.Uint64 // counts the packets; nil: nothing does
+	hit  bool           // another flow's packets were in flight in the bucket
 }
 
 // lookup finds the queue of n packets: in the first table of old, oldest
@@ -63,20 +68,23 @@ type choice struct {
 func (c *config) lookup(hash uint32, want, n int) (ch choice, ok bool) {
 	for _, t := range c.old {
 		e := t.slot(hash)
-		if use, was, ok := claim(e, want, c.queues, n, true); ok {
-			return choice{use, was, e}, true
+		if use, was, w, ok := claim(e, want, c.queues, n, true); ok {
+			return choice{use, was, e, t.collides(hash, w, n)}, true
 		}
 	}
 	if c.table == nil {
-		return choice{want, want, nil}, true
+		return choice{use: want, was: want}, true
 	}
 	e := c.table.slot(hash)
 	if c.table.mode == DQL {
 		use, was := selectDQL(e, c, want)
-		return choice{use, was, nil}, true
+		return choice{use: use, was: was}, true
 	}
-	use, was, ok := claim(e, want, c.queues, n, false)
-	return choice{use, was, e}, ok
+	use, was, w, ok := claim(e, want, c.queues, n, false)
+	if !ok {
+		return choice{}, false
+	}
+	return choice{use, was, e, c.table.collides(hash, w, n)}, true
 }
 
 // selectDQL is the published scheme with its faults, which are there to be

@@ -44,14 +44,17 @@ type ops struct{ enq, done *atomic.Uint32 }
 
 // counters belong to one worker; others only read them.
 type counters struct {
-	moves, refused atomic.Uint64
-	_              [112]byte
+	moves, refused, collisions atomic.Uint64
+	_                          [104]byte
 }
 
 // Stats says what became of the wishes of the map.
 type Stats struct {
 	Moves   uint64 // changes of a bucket's queue, counted by run
 	Refused uint64 // packets that stayed though another queue was wanted
+	// Collisions are packets that met another flow's packets in flight in
+	// their bucket: too many, and the table is too small.
+	Collisions uint64
 }
 
 // maxReplaced bounds the tables that wait for their packets to end.
@@ -217,6 +220,7 @@ func (s *Steer) Stats() (sum Stats) {
 		one := s.WorkerStats(i)
 		sum.Moves += one.Moves
 		sum.Refused += one.Refused
+		sum.Collisions += one.Collisions
 	}
 	return sum
 }
@@ -224,5 +228,5 @@ func (s *Steer) Stats() (sum Stats) {
 // WorkerStats gives the counters of one worker.
 func (s *Steer) WorkerStats(worker int) Stats {
 	w := &s.workers[worker]
-	return Stats{Moves: w.moves.Load(), Refused: w.refused.Load()}
+	return Stats{Moves: w.moves.Load(), Refused: w.refused.Load(), Collisions: w.collisions.Load()}
 }
