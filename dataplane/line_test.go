@@ -502,3 +502,76 @@ func TestLineWithBQL(t *testing.T) {
 		}
 	}
 }
+
+// A load keeps its queue's backlog near what was asked, and ends.
+func TestLoad(t *testing.T) {
+	x := newWire(t, 2, 0, lineOf(LineConfig{Rate: 100e6, Shared: true}))
+	x.at(1)
+	x.w.leave()
+	if err := x.dp.SetLoad("p0", 1, 5*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	x.w.enter()
+	const want = 100e6 / 8 * 5 / 1000 / 2
+	for x.w.now < 100e6 {
+		if !x.step() {
+			t.Fatal("the load has ended")
+		}
+		have := int(x.port.tx[1].qdisc.Load().Stats().Backlog) + int(x.port.tx[1].dql.Stats().Inflight)
+		if x.w.now > 1e6 && (have < want-8*loadFrame || have > want+loadFrame) {
+			t.Fatalf("backlog %d bytes, want about %d", have, int(want))
+		}
+		for x.peer[1].Recv(0) != nil {
+		}
+	}
+	x.w.leave()
+	if err := x.dp.SetLoad("p0", 1, 0); err != nil {
+		t.Fatal(err)
+	}
+	x.w.enter()
+	for x.step() {
+	}
+	if x.sent(0) != 0 || x.port.tx[1].ring.used() != 0 {
+		t.Errorf("%d sent on another queue, %d left in the ring", x.sent(0), x.port.tx[1].ring.used())
+	}
+	tot := x.dp.totals()
+	if !tot.Balanced() || tot.Injected == 0 {
+		t.Errorf("%+v does not add up", tot)
+	}
+}
+
+// What a flow prefers moves on every period, and it follows.
+func TestHop(t *testing.T) {
+	r := newRig(t, 1, 2, 4, nil)
+	r.learn()
+	if err := r.dp.SetHop("p1", minHop); err != nil {
+		t.Fatal(err)
+	}
+	for seq := range uint32(200) {
+		r.peers[0][0].Send(frame(2, 1, 1, seq))
+		time.Sleep(500 * time.Microsecond)
+	}
+	used := 0
+	for q := range 4 {
+		if r.dp.Ports()[1].QueueStats(q).TxPackets > 10 {
+			used++
+		}
+	}
+	if used < 4 || r.dp.Ports()[1].Reordered() != 0 {
+		t.Errorf("%d queues used, %d packets reordered", used, r.dp.Ports()[1].Reordered())
+	}
+	if err := r.dp.SetHop("p1", time.Hour); err == nil {
+		t.Error("a period of an hour was accepted")
+	}
+}
+
+// The CPU time of a worker is that of its thread.
+func TestWorkerStats(t *testing.T) {
+	r := newRig(t, 2, 2, 2, nil)
+	r.learn()
+	for i, st := range r.dp.WorkerStats() {
+		if st.CPU <= 0 || st.CPU > time.Minute {
+			t.Errorf("worker %d: %v", i, st.CPU)
+		}
+	}
+}

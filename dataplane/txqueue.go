@@ -32,6 +32,7 @@ type TxQueue struct {
 	xoff  qdisc.Xoff
 	dql   bql.DQL
 
+	load     *load // nil: none ever; home's
 	watchdog timer // runs the qdisc when what it holds is due; home's
 	line     *line // nil: packets are written at once
 	ring     txRing

@@ -45,6 +45,7 @@ type Worker struct {
 	idle   bool  // the last wait ended without work
 	starve bool  // reading ended for want of buffers
 
+	tid      atomic.Int32
 	counters workerCounters // written here, read by anybody
 
 	timers minheap.Heap[*timer]
@@ -91,6 +92,7 @@ func newWorker(dp *Dataplane, id, ports int, seed classify.Seed, opts classify.O
 // run is the worker's life. The thread is locked and never given back.
 func (w *Worker) run() {
 	runtime.LockOSThread()
+	w.tid.Store(int32(unix.Gettid()))
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) // ns, of this thread: departures are timed
 	var events []tun.Event
 	for !w.dp.stopping.Load() {

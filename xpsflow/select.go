@@ -28,12 +28,12 @@ func (s *Steer) Select(worker int, hash uint32, pkts []*packet.Packet) {
 		return
 	}
 	c := s.conf.Load()
-	want := c.xps.choose(worker, hash, c.queues)
+	want := c.want(worker, hash)
 	ch, ok := choice{use: want, was: want}, true
 	if hash != 0 && c.track {
 		for ch, ok = c.lookup(hash, want, len(pkts)); !ok; ch, ok = c.lookup(hash, want, len(pkts)) {
 			c = s.conf.Load()
-			want = c.xps.choose(worker, hash, c.queues)
+			want = c.want(worker, hash)
 		}
 	}
 	for _, p := range pkts {
@@ -49,6 +49,15 @@ func (s *Steer) Select(worker int, hash uint32, pkts []*packet.Packet) {
 	} else if ch.use != ch.was && ch.was >= 0 {
 		w.moves.Store(w.moves.Load() + 1)
 	}
+}
+
+// want is the queue that a packet would get without a flow table.
+func (c *config) want(worker int, hash uint32) int {
+	q := c.xps.choose(worker, hash, c.queues)
+	if c.hop != 0 {
+		q = (q + c.hop) % c.queues
+	}
+	return q
 }
 
 // A choice is the outcome of a lookup.

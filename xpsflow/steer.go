@@ -33,6 +33,7 @@ type Steer struct {
 type config struct {
 	xps    *Map
 	queues int      // real_num_tx_queues
+	hop    int      // added to what the map says
 	track  bool     // there is, or was, more than one queue
 	table  *table   // nil: off
 	old    []*table // that were replaced and have packets in flight, oldest first
@@ -98,6 +99,12 @@ func (s *Steer) SetMap(m *Map) {
 		panic(fmt.Sprintf("xpsflow: a map of %d workers for %d", len(m.sets), len(s.workers)))
 	}
 	_ = s.update(func(c *config) error { c.xps = m; return nil })
+}
+
+// Hop makes every flow prefer the queue that is n places further, modulo the
+// number of queues: a test that calls it often sees flows move.
+func (s *Steer) Hop(n int) {
+	_ = s.update(func(c *config) error { c.hop = n % MaxQueues; return nil })
 }
 
 // Queues is the number of queues in use (real_num_tx_queues).
