@@ -121,14 +121,14 @@ func (o ops) enqueued() uint32 {
 	if o.enq == nil {
 		return 0
 	}
-	return o.enq.Load()
+	return uint32(o.enq.Load() >> 32)
 }
 
 func (o ops) completed() uint32 {
 	if o.done == nil {
 		return 0
 	}
-	return o.done.Load()
+	return uint32(o.done.Load() >> 32)
 }
 
 // Complete tells the flow table that p has ended, sent or dropped anywhere.

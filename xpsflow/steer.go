@@ -40,8 +40,8 @@ type config struct {
 	ops    []ops    // by queue, at least queues of them, for mode DQL
 }
 
-// ops are the packet counters of a queue's BQL.
-type ops struct{ enq, done *atomic.Uint32 }
+// ops are the packet counters of a queue's BQL: the high halves of these words.
+type ops struct{ enq, done *atomic.Uint64 }
 
 // counters belong to one worker; others only read them.
 type counters struct {
@@ -127,9 +127,10 @@ func (s *Steer) SetQueues(n int) error {
 	})
 }
 
-// SetCounters names the packet counters of a queue's BQL, for mode DQL.
+// SetCounters names the words that have the packet counters of a queue's BQL
+// in their high 32 bits, for mode DQL.
 // Without them, as with a driver that has no BQL, nothing is ever in flight.
-func (s *Steer) SetCounters(queue int, enq, done *atomic.Uint32) {
+func (s *Steer) SetCounters(queue int, enq, done *atomic.Uint64) {
 	_ = s.update(func(c *config) error {
 		c.ops = grow(c.ops, queue+1)
 		c.ops[queue] = ops{enq, done}
