@@ -304,11 +304,11 @@ func TestFullDeviceStopsAndWakes(t *testing.T) {
 	const n = 500 // fits the queue of 1000
 	r.send(0, 1, 7, n)
 	deadline := time.Now().Add(5 * time.Second)
-	for r.dp.Ports()[1].QueueStats(0).DriverStops == 0 && time.Now().Before(deadline) {
+	for r.dp.Ports()[1].QueueStats()[0].DriverStops == 0 && time.Now().Before(deadline) {
 		time.Sleep(time.Millisecond)
 	}
 	r.dp.Totals() // the worker has ended its batch
-	st := r.dp.Ports()[1].QueueStats(0)
+	st := r.dp.Ports()[1].QueueStats()[0]
 	if st.DriverStops == 0 || !st.Stopped {
 		t.Fatalf("the queue did not stop: %+v", st)
 	}

@@ -99,7 +99,7 @@ func (x *wire) step() bool {
 	return true
 }
 
-func (x *wire) sent(q int) uint64 { return x.port.tx[q].packets.Load() }
+func (x *wire) sent(q int) uint64 { return x.port.tx[q].packets }
 
 func lineOf(c LineConfig) func(*PortConfig) {
 	if c.Ring == 0 {
@@ -266,7 +266,7 @@ func TestLineSuperpacket(t *testing.T) {
 		if cut := whole > pieceTime; cut && lump != 1 || !cut && lump != 22 {
 			t.Errorf("%d bit/s: %d segments left at once", rate, lump)
 		}
-		if got := x.port.tx[0].bytes.Load(); got != wireLen && whole > pieceTime {
+		if got := x.port.tx[0].bytes; got != wireLen && whole > pieceTime {
 			t.Errorf("%d bit/s: %d bytes, want %d", rate, got, wireLen)
 		}
 	}
@@ -552,8 +552,8 @@ func TestHop(t *testing.T) {
 		time.Sleep(500 * time.Microsecond)
 	}
 	used := 0
-	for q := range 4 {
-		if r.dp.Ports()[1].QueueStats(q).TxPackets > 10 {
+	for _, st := range r.dp.Ports()[1].QueueStats() {
+		if st.TxPackets > 10 {
 			used++
 		}
 	}

@@ -59,9 +59,9 @@ func (l *load) fill(w *Worker) {
 		return
 	}
 	q := l.t.qdisc.Load()
-	st := q.Stats()
 	var list packet.List
-	for have := int64(st.Backlog) + int64(l.t.dql.Stats().Inflight); have < l.bytes; have += loadFrame {
+	waiting := int64(q.Held() / packet.HeadLen * loadFrame) // about, if there is other traffic
+	for have := waiting + int64(l.t.dql.Stats().Inflight); have < l.bytes; have += loadFrame {
 		p := w.cache.Get()
 		if p == nil {
 			break

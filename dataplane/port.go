@@ -2,7 +2,6 @@ package dataplane
 
 import (
 	"fmt"
-	"sync/atomic"
 
 	"taprouter/bql"
 	"taprouter/packet"
@@ -64,18 +63,15 @@ type rxQueue struct {
 	token          uint32 // of its event in the worker's poller
 	ready          bool   // in worker.ready; the worker's own
 	_              [64]byte
-	packets, bytes atomic.Uint64 // written by the worker only
+	packets, bytes uint64 // the worker's; read in a pause
 }
 
 // count adds what was read, in wire packets, once a batch.
 func (rx *rxQueue) count(pkts []*packet.Packet) {
-	var n, bytes uint64
 	for _, p := range pkts {
-		n += uint64(p.Segs)
-		bytes += uint64(p.Len())
+		rx.packets += uint64(p.Segs)
+		rx.bytes += uint64(p.Len())
 	}
-	rx.packets.Store(rx.packets.Load() + n)
-	rx.bytes.Store(rx.bytes.Load() + bytes)
 }
 
 func newPort(dp *Dataplane, index int, cfg PortConfig, share int) (*Port, error) {

@@ -272,6 +272,9 @@ func (dp *Dataplane) DetachPort(port int, reason packet.Reason) {
 	})
 }
 
+// Queues is the number of queues that the port was opened with.
+func (p *Port) Queues() int { return len(p.tx) }
+
 // Steer gives the port's tx queue selection, for show.
 func (p *Port) Steer() *xpsflow.Steer { return p.steer }
 
@@ -292,16 +295,28 @@ func (dp *Dataplane) TxQueueLen(port int) int {
 	return dp.ports[port].txQueueLen
 }
 
-// Qdiscs gives the root's kind, mq if that is what it is, and the qdisc of
-// each tx queue, the same one for all without mq.
-func (p *Port) Qdiscs() (kind string, mq *qdisc.MQ, children []*qdisc.Qdisc) {
-	p.dp.mu.Lock()
-	defer p.dp.mu.Unlock()
-	children = append(children, p.root.children...)
-	if p.root.mq != nil {
-		mq = &qdisc.MQ{Children: children}
-	}
-	return p.root.spec.Kind, mq, children
+// A QdiscView is what can be seen of a qdisc.
+type QdiscView struct {
+	Kind  string
+	Stats qdisc.Stats
+}
+
+// Qdiscs gives the root qdisc, then, if that is mq, those of each tx queue,
+// at one moment.
+func (p *Port) Qdiscs() (root QdiscView, children []QdiscView) {
+	_ = p.dp.quiesce(func() error {
+		root.Kind = p.root.spec.Kind
+		if p.root.mq == nil {
+			root.Stats = p.root.children[0].Stats()
+			return nil
+		}
+		root.Stats = p.root.mq.Stats()
+		for _, q := range p.root.children {
+			children = append(children, QdiscView{q.Discipline().Kind(), q.Stats()})
+		}
+		return nil
+	})
+	return root, children
 }
 
 // ChangeQdisc changes the parameters of an fq at the root (child < 0) or of

@@ -91,8 +91,7 @@ func TestSegmentsGoOnAfterARefusal(t *testing.T) {
 		}
 	}
 	segs := uint64((payload + mss - 1) / mss)
-	dp.Totals() // the worker has ended its batch, and counted it
-	st := dp.Ports()[1].QueueStats(0)
+	st := dp.Ports()[1].QueueStats()[0]
 	if st.Segmented != supers*segs || st.TxPackets != supers*segs || st.DriverStops == 0 {
 		t.Errorf("%+v, want %d segments and at least one stop", st, supers*segs)
 	}

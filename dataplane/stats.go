@@ -111,13 +111,13 @@ func (dp *Dataplane) totals() Totals {
 	}
 	for _, p := range dp.ports {
 		for _, rx := range p.rx {
-			t.Received += rx.packets.Load()
+			t.Received += rx.packets
 		}
 		for _, l := range p.lines {
 			t.Queued += l.segments()
 		}
 		for i, x := range p.tx {
-			t.Sent += x.packets.Load()
+			t.Sent += x.packets
 			if i == 0 || p.root.mq != nil {
 				t.Queued += p.root.children[i].Stats().QueuedSegs
 			}
@@ -170,13 +170,17 @@ type QueueStats struct {
 	Stopped                                bool
 }
 
-// QueueStats gives the counters of queue i.
-func (p *Port) QueueStats(i int) QueueStats {
-	rx, tx := p.rx[i], p.tx[i]
-	return QueueStats{
-		RxPackets: rx.packets.Load(), RxBytes: rx.bytes.Load(),
-		TxPackets: tx.packets.Load(), TxBytes: tx.bytes.Load(),
-		DriverStops: tx.driverStops.Load(), Segmented: tx.segmented.Load(), Checksummed: tx.csummed.Load(),
-		Stopped: tx.Stopped(),
-	}
+// QueueStats gives the counters of each queue, at one moment.
+func (p *Port) QueueStats() (all []QueueStats) {
+	_ = p.dp.quiesce(func() error {
+		for i, rx := range p.rx {
+			tx := p.tx[i]
+			all = append(all, QueueStats{
+				RxPackets: rx.packets, RxBytes: rx.bytes, TxPackets: tx.packets, TxBytes: tx.bytes,
+				DriverStops: tx.driverStops, Segmented: tx.segmented, Checksummed: tx.csummed, Stopped: tx.Stopped(),
+			})
+		}
+		return nil
+	})
+	return all
 }

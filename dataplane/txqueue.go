@@ -43,11 +43,10 @@ type TxQueue struct {
 	seg   offload.Segmenter
 	hdr   [256]byte // headers of the segment being written
 
-	// Written by the run bit holder, or by the line, read by anybody.
-	_                  [64]byte
-	packets, bytes     atomic.Uint64 // wire packets, frame bytes
-	driverStops        atomic.Uint64
-	segmented, csummed atomic.Uint64 // segments cut, checksums completed in software
+	// Written by the run bit holder, or by the line; read in a pause.
+	packets, bytes     uint64 // wire packets, frame bytes
+	driverStops        uint64
+	segmented, csummed uint64 // segments cut, checksums completed in software
 }
 
 // DQL starts at one superpacket and may let 512 KiB be taken at a time.
@@ -97,7 +96,7 @@ func (t *TxQueue) sendLine(w *Worker, l *packet.List) {
 	for l.Len() > 0 {
 		n := min(t.ring.room(), l.Len())
 		if n == 0 {
-			t.driverStops.Store(t.driverStops.Load() + 1)
+			t.driverStops++
 			t.xoff.StopDriver()
 			if t.ring.room() < t.wakeRoom() {
 				break
@@ -186,7 +185,7 @@ func (t *TxQueue) checksum(w *Worker, p *packet.Packet) bool {
 		w.cpu.Drops.Push(p)
 		return false
 	}
-	t.csummed.Store(t.csummed.Load() + 1)
+	t.csummed++
 	return true
 }
 
@@ -230,9 +229,9 @@ func (t *TxQueue) writeSegment(w *Worker, p *packet.Packet, seg *offload.Segment
 		return errno
 	}
 	p.SegNext++
-	t.segmented.Store(t.segmented.Load() + 1)
-	t.packets.Store(t.packets.Load() + 1)
-	t.bytes.Store(t.bytes.Load() + uint64(n+size))
+	t.segmented++
+	t.packets++
+	t.bytes += uint64(n + size)
 	return 0
 }
 
@@ -260,16 +259,13 @@ func (t *TxQueue) end(w *Worker, pkts []*packet.Packet) {
 	if len(pkts) == 0 {
 		return
 	}
-	var n, bytes uint64
 	for _, p := range pkts {
 		if p.SegNext != 0 {
 			continue // counted segment by segment
 		}
-		n += uint64(p.Segs)
-		bytes += uint64(p.Len())
+		t.packets += uint64(p.Segs)
+		t.bytes += uint64(p.Len())
 	}
-	t.packets.Store(t.packets.Load() + n)
-	t.bytes.Store(t.bytes.Load() + bytes)
 	t.port.order.see(pkts)
 	xpsflow.CompleteBatch(pkts)
 	for _, p := range pkts {
@@ -287,7 +283,7 @@ func (t *TxQueue) refuse(l *packet.List, pkts []*packet.Packet) {
 	}
 	rest.Append(l)
 	*l = rest
-	t.driverStops.Store(t.driverStops.Load() + 1)
+	t.driverStops++
 	t.xoff.StopDriver()
 	if t.home.poller.WatchWritable(t.q, t.token) != nil {
 		t.xoff.WakeDriver() // the device is gone: the next write says so

@@ -61,5 +61,5 @@ func (q *Qdisc) drop(c *CPU, l *packet.List, reason packet.Reason) {
 		}
 		c.Drops.Push(p)
 	}
-	bump(&q.shards[c.ID].drops, n)
+	q.shards[c.ID].drops += uint64(n)
 }

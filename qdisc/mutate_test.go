@@ -54,7 +54,7 @@ var mutations = []mutation{
 		"func (q *Qdisc) empty() bool { return q.state.Load()&nonEmpty == 0 }",
 		"func (q *Qdisc) empty() bool { return q.state.Load()&missed == 0 }", "stop-wake"},
 	{"missed kept while the queue is stopped (F7)", "run.go",
-		"	q.state.And(^uint32(missed))\n	// O5","	// O5", "stopped"},
+		"	q.state.And(^uint32(missed))\n	// O5", "	// O5", "stopped"},
 	{"no second look at the stopped queue (F7b)", "run.go",
 		"	if t.Stopped() {\n		q.state.Or(draining)\n	} else {\n		q.state.Or(missed)\n	}",
 		"	q.state.Or(draining)", "stop-wake"},

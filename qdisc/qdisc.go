@@ -107,6 +107,10 @@ func New(d Discipline, txqs []Txq, cpus int) *Qdisc {
 	return &Qdisc{d: d, timed: timed, txqs: txqs, bypass: d.CanBypass(), shards: make([]shard, cpus)}
 }
 
+// Held is how many bytes of pool memory the qdisc's packets hold; anybody may
+// ask.
+func (q *Qdisc) Held() int { return int(q.mem.Load()) }
+
 // Discipline gives what New got, for show and for changes in a pause.
 func (q *Qdisc) Discipline() Discipline { return q.d }
 
@@ -143,47 +147,43 @@ func (s *Stats) Add(o Stats) {
 	s.QueuedSegs += o.QueuedSegs
 }
 
-// A shard is one CPU's part of the counters, written by that CPU only. Its
-// qlen may be negative, as packets are enqueued on one CPU and dequeued on
-// another: only sums mean something.
+// A shard is one CPU's part of the counters, the CPU's own: who reads them
+// holds the CPUs. Its qlen may be negative, as packets are enqueued on one CPU
+// and dequeued on another: only sums mean something.
 type shard struct {
-	bytes, packets, drops, requeues atomic.Uint64
-	qlen, backlog, segs             atomic.Int64
+	bytes, packets, drops, requeues uint64
+	qlen, backlog, segs             int64
 	_                               [cacheLine - 7*8]byte
 }
 
-func bump(v *atomic.Uint64, n int) { v.Store(v.Load() + uint64(n)) } // one writer
-func shift(v *atomic.Int64, n int) { v.Store(v.Load() + int64(n)) }
-
 // queued counts packets that came in (or, with sign -1, went out).
 func (s *shard) queued(x *Sum, sign int) {
-	shift(&s.qlen, sign*x.n)
-	shift(&s.backlog, sign*x.bytes)
-	shift(&s.segs, sign*x.segs)
+	s.qlen += int64(sign * x.n)
+	s.backlog += int64(sign * x.bytes)
+	s.segs += int64(sign * x.segs)
 }
 
 // sent counts packets on their way to the device.
 func (s *shard) sent(x *Sum) {
-	bump(&s.bytes, x.bytes)
-	bump(&s.packets, x.segs)
+	s.bytes += uint64(x.bytes)
+	s.packets += uint64(x.segs)
 }
 
-// Stats adds up the shards. A dequeue may be counted before its enqueue, so
-// that a sum can be below zero for a moment; it is given as zero.
+// Stats adds up the shards, while no CPU runs.
 func (q *Qdisc) Stats() Stats {
 	var st Stats
 	var qlen, backlog, segs int64
 	for i := range q.shards {
 		s := &q.shards[i]
-		st.Bytes += s.bytes.Load()
-		st.Packets += s.packets.Load()
-		st.Drops += s.drops.Load()
-		st.Requeues += s.requeues.Load()
-		qlen += s.qlen.Load()
-		backlog += s.backlog.Load()
-		segs += s.segs.Load()
+		st.Bytes += s.bytes
+		st.Packets += s.packets
+		st.Drops += s.drops
+		st.Requeues += s.requeues
+		qlen += s.qlen
+		backlog += s.backlog
+		segs += s.segs
 	}
-	st.Qlen, st.Backlog, st.QueuedSegs = uint64(max(qlen, 0)), uint64(max(backlog, 0)), uint64(max(segs, 0))
+	st.Qlen, st.Backlog, st.QueuedSegs = uint64(qlen), uint64(backlog), uint64(segs)
 	return st
 }
 

@@ -134,7 +134,7 @@ func (q *Qdisc) requeue(c *CPU) {
 	q.batch.Append(&q.requeued) // the batch was the front of it, or it is empty
 	q.requeued, q.batch = q.batch, packet.List{}
 	q.shards[c.ID].queued(&s, 1)
-	bump(&q.shards[c.ID].requeues, s.n)
+	q.shards[c.ID].requeues += uint64(s.n)
 	q.mem.Add(int64(s.mem))
 	q.state.Or(missed) // no schedule: end sees to that
 }

@@ -86,8 +86,7 @@ func accepts(l *api.Link, a dataplane.Accept) {
 func (r *router) linkCounters(l *api.Link, h *hostPort, i int) {
 	p := r.dp.Ports()[i]
 	l.QueuesUsed = p.Steer().Queues()
-	for q := range h.conf.Queues {
-		s := p.QueueStats(q)
+	for q, s := range p.QueueStats() {
 		l.Queues = append(l.Queues, api.Queue{
 			Queue: q, RxWorker: p.RxWorker(q), RxPackets: s.RxPackets, RxBytes: s.RxBytes,
 			TxPackets: s.TxPackets, TxBytes: s.TxBytes, TxStops: s.DriverStops, Stopped: s.Stopped,
@@ -115,19 +114,15 @@ func texts(ps []netip.Prefix) []string {
 func (r *router) Qdiscs() []api.Qdisc {
 	all := []api.Qdisc{}
 	for _, p := range r.dp.Ports() {
-		kind, mq, children := p.Qdiscs()
-		if mq == nil {
-			q := oneQdisc(p.Name, kind, children[0].Stats())
-			q.Root = true
-			q.RefCnt = len(children) + 1
-			all = append(all, q)
-			continue
-		}
-		root := oneQdisc(p.Name, "mq", mq.Stats())
+		view, children := p.Qdiscs()
+		root := oneQdisc(p.Name, view.Kind, view.Stats)
 		root.Root = true
+		if root.Kind != "mq" {
+			root.RefCnt = p.Queues() + 1
+		}
 		all = append(all, root)
 		for i, c := range children {
-			q := oneQdisc(p.Name, c.Discipline().Kind(), c.Stats())
+			q := oneQdisc(p.Name, c.Kind, c.Stats)
 			q.Parent = fmt.Sprintf(":%x", i+1)
 			all = append(all, q)
 		}
