@@ -235,7 +235,7 @@ func (f *FQ) enqueue(p *packet.Packet) {
 	if f.fast(p) {
 		f.fastpath++
 		f.qlen++
-		f.internal.packets.Push(p)
+		insert(&f.internal.packets, p)
 		return
 	}
 	w := f.flow(p.Hash & f.cfg.OrphanMask)
