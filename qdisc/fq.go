@@ -287,14 +287,24 @@ func (f *FQ) fast(p *packet.Packet) bool {
 }
 
 // Dequeue takes the next packet that may leave now; nil if there is none, and
-// then Due says when there will be one. fq_dequeue.
+// then Due says when there will be one.
 func (f *FQ) Dequeue(now int64) *packet.Packet {
 	f.now = now
-	if f.qlen != 0 {
-		f.Intake(now)
-	} else if !f.arrive() {
-		return nil
+	if f.qlen == 0 {
+		if !f.arrive() {
+			return nil
+		}
+		if p := f.take(); p != nil {
+			return p
+		}
+		// What arrived first has to wait; what came behind it need not.
 	}
+	f.Intake(now)
+	return f.take()
+}
+
+// take takes the next packet of those that are queued. fq_dequeue.
+func (f *FQ) take() *packet.Packet {
 	if p := f.internal.packets.Pop(); p != nil {
 		f.qlen--
 		return p
