@@ -23,10 +23,11 @@ func (f *FQ) flow(key uint32) *fqFlow {
 		mid := (lo + hi) / 2
 		s := &(*b)[mid]
 		if s.key == key {
+			w := s.flow
 			if dead {
-				f.collect(b)
+				f.collect(b) // moves the slots
 			}
-			return s.flow
+			return w
 		}
 		if f.stale(s.flow) {
 			s.flow.state, dead = collected, true
