@@ -18,8 +18,9 @@ import (
 // other. Tests may import what they like.
 var arrows = map[string][]string{
 	// The unit of work, and what stands below everything.
-	"packet":        {},
-	"internal/step": {},
+	"packet":           {},
+	"internal/minheap": {},
+	"internal/step":    {},
 
 	// The stages. They are leaves: none knows its neighbours.
 	"bql":         {},
@@ -27,13 +28,13 @@ var arrows = map[string][]string{
 	"fib":         {},
 	"forward":     {"packet", "fib", "offload"},
 	"offload":     {"packet"},
-	"qdisc":       {"packet", "internal/step"},
+	"qdisc":       {"packet", "internal/minheap", "internal/step"},
 	"tun":         {"packet"},
 	"tun/tuntest": {"packet", "tun"},
 	"xpsflow":     {"packet"},
 
 	// Only the composer knows their order.
-	"dataplane": {"packet", "tun", "classify", "offload", "forward", "fib", "xpsflow", "qdisc", "bql"},
+	"dataplane": {"packet", "tun", "classify", "offload", "forward", "fib", "xpsflow", "qdisc", "bql", "internal/minheap"},
 
 	// ==== control plane above, data path below; nothing below imports above ====
 

@@ -209,6 +209,7 @@ func (dp *Dataplane) Stop() {
 	for _, p := range dp.ports {
 		for _, t := range p.tx {
 			t.qdisc.Load().Reset(&c.cpu, packet.DropShutdown)
+			t.clear(packet.DropShutdown)
 		}
 	}
 	for _, w := range append(dp.workers, c) {

@@ -70,7 +70,7 @@ type Totals struct {
 	Created  uint64 `json:"created"`  // flood copies, fragments, ICMP errors
 	Injected uint64 `json:"injected"` // sent by the control plane: ARP, ND, echo replies
 	Sent     uint64 `json:"sent"`     // written to devices
-	Queued   uint64 `json:"queued"`   // in queueing disciplines
+	Queued   uint64 `json:"queued"`   // in queueing disciplines, tx rings and on lines
 	Parked   uint64 `json:"parked"`   // waiting for a neighbour
 	Punted   uint64 `json:"punted"`   // consumed by the control plane
 	Dropped  uint64 `json:"dropped"`  // for any reason
@@ -109,6 +109,9 @@ func (dp *Dataplane) totals() Totals {
 	for _, p := range dp.ports {
 		for _, rx := range p.rx {
 			t.Received += rx.packets.Load()
+		}
+		for _, l := range p.lines {
+			t.Queued += l.segments()
 		}
 		for i, x := range p.tx {
 			t.Sent += x.packets.Load()

@@ -298,5 +298,5 @@ func (r *router) SetBQL(dev string, queue int, key string, value uint64) error {
 
 // ReplaceQdisc is `router qdisc replace dev X root|parent :N KIND`.
 func (r *router) ReplaceQdisc(dev string, child int, kind string) error {
-	return r.dp.ReplaceQdisc(dev, child, kind, "pfifo_fast")
+	return r.dp.ReplaceQdisc(dev, child, qdisc.Spec{Kind: kind}, qdisc.Spec{Kind: "pfifo_fast"})
 }
