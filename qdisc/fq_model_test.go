@@ -5,6 +5,7 @@ package qdisc
 import (
 	"fmt"
 	"math"
+	"slices"
 	"sort"
 
 	"taprouter/packet"
@@ -49,12 +50,13 @@ type modelFlow struct {
 	credit int64
 	band   int
 	where  int
-	age    int64 // when it was detached
+	age    int64 // when its last packet left, or it was detached
 	next   int64 // earliest time of the next packet
 }
 
+// stale is more than the kernel has: there a flow on a list is never stale.
 func (f *modelFlow) stale(now int64) bool {
-	return f.where == modelDetached && now-f.age > modelStaleAge
+	return len(f.pkts) == 0 && now-f.age > modelStaleAge
 }
 
 type modelBand struct {
@@ -227,10 +229,15 @@ func (m *fqModel) collect(key uint32, now int64) error {
 		return fmt.Errorf("flow %d collected, but there is none", key)
 	}
 	if !f.stale(now) {
-		return fmt.Errorf("flow %d collected though not stale: %d packets, where %d, detached %d ns ago",
+		return fmt.Errorf("flow %d collected though not stale: %d packets, where %d, idle for %d ns",
 			key, len(f.pkts), f.where, now-f.age)
 	}
 	delete(m.flows, key)
+	for i := range m.bands {
+		for j, l := range m.bands[i].lists {
+			m.bands[i].lists[j] = slices.DeleteFunc(l, func(g *modelFlow) bool { return g == f })
+		}
+	}
 	m.st.GCFlows++
 	return nil
 }
@@ -321,7 +328,7 @@ func (m *fqModel) serve(now int64) *modelPkt {
 			m.throttle(f)
 			continue
 		}
-		f.pkts = f.pkts[1:]
+		f.pkts, f.age = f.pkts[1:], now
 		if m.cfg.CEThreshold >= 0 && now-t > int64(m.cfg.CEThreshold) {
 			m.st.CEMark++
 		}
@@ -409,13 +416,16 @@ func (m *fqModel) unthrottle(now int64) {
 	}
 }
 
-// change takes the new parameters and, of more packets than limit, gives the
-// first to leave.
-func (m *fqModel) change(cfg FQConfig, now int64) (surplus []*modelPkt) {
+// change takes the new parameters.
+func (m *fqModel) change(cfg FQConfig, now int64) {
 	m.takeIn(now)
 	m.cfg = cfg
 	m.loadWeights()
-	for m.qlen() > cfg.Limit {
+}
+
+// shed gives, of more packets than limit, the first to leave.
+func (m *fqModel) shed(now int64) (surplus []*modelPkt) {
+	for m.qlen() > m.cfg.Limit {
 		p := m.dequeue(now)
 		if p == nil {
 			break

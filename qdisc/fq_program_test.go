@@ -324,7 +324,11 @@ func (x *fqRun) change(r *fqBytes) error {
 	x.note("change to %+v", cfg)
 	var surplus packet.List
 	x.f.Change(cfg, &surplus)
-	for _, want := range x.m.change(cfg, x.seen) {
+	x.m.change(cfg, x.seen)
+	if err := x.syncFlows(); err != nil { // a new number of buckets collects too
+		return err
+	}
+	for _, want := range x.m.shed(x.seen) {
 		if err := x.same(surplus.Pop(), want); err != nil {
 			return fmt.Errorf("surplus: %w", err)
 		}
@@ -339,6 +343,13 @@ func (x *fqRun) change(r *fqBytes) error {
 func (x *fqRun) compare() error {
 	if err := x.syncFlows(); err != nil {
 		return err
+	}
+	for _, b := range x.f.buckets {
+		for _, s := range b {
+			if got, want := s.flow.packets.Len(), len(x.m.flows[s.key].pkts); got != want {
+				return fmt.Errorf("flow %d has %d packets, want %d", s.key, got, want)
+			}
+		}
 	}
 	dropped := x.f.TakeDropped()
 	for _, want := range x.m.dropped {
@@ -377,8 +388,8 @@ func (x *fqRun) syncFlows() error {
 			if i > 0 && b[i-1].key >= s.key {
 				return errors.New("a bucket is out of order")
 			}
-			if s.flow.key != s.key || x.m.flows[s.key] == nil {
-				return fmt.Errorf("there is a flow %d in slot %d, which the model has not", s.flow.key, s.key)
+			if x.m.flows[s.key] == nil {
+				return fmt.Errorf("there is a flow %d, which the model has not", s.key)
 			}
 			have[s.key] = true
 		}
