@@ -443,7 +443,7 @@ func failFQ(t *testing.T, prog []byte) {
 func TestFQModel(t *testing.T) {
 	programs := 3000
 	if raceEnabled || testing.Short() {
-		programs = 600
+		programs = 300
 	}
 	seed := uint64(time.Now().UnixNano())
 	for i := range programs {
