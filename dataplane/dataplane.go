@@ -184,6 +184,9 @@ func (dp *Dataplane) Stop() {
 	dp.mu.Lock()
 	defer dp.mu.Unlock()
 	dp.stopping.Store(true)
+	for _, p := range dp.ports {
+		p.stopHop()
+	}
 	for _, w := range dp.workers {
 		w.poller.Wake()
 	}

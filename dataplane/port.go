@@ -40,15 +40,17 @@ type PortConfig struct {
 
 // A Port is a device seen by the data path.
 type Port struct {
-	Name   string
-	Index  int
-	dp     *Dataplane
-	accept Accept
-	rx     []*rxQueue
-	tx     []*TxQueue
-	steer  *xpsflow.Steer
-	share  int     // bytes of pool memory that one of its qdiscs may hold, and half of that a ring or a queue's part of the delay
-	lines  []*line // none, one for all tx queues, or one for each
+	Name    string
+	Index   int
+	dp      *Dataplane
+	accept  Accept
+	rx      []*rxQueue
+	tx      []*TxQueue
+	steer   *xpsflow.Steer
+	order   orderWatch
+	stopHop func()  // ends what SetHop began; guarded by dp.mu
+	share   int     // bytes of pool memory that one of its qdiscs may hold, and half of that a ring or a queue's part of the delay
+	lines   []*line // none, one for all tx queues, or one for each
 
 	root       rootQdisc // guarded by dp.mu; its parts are read atomically
 	txQueueLen int       // guarded by dp.mu
@@ -80,7 +82,7 @@ func newPort(dp *Dataplane, index int, cfg PortConfig, share int) (*Port, error)
 	if len(cfg.Queues) < 1 || cfg.TxQueueLen < 1 {
 		return nil, fmt.Errorf("dataplane: port %s: %d queues of length %d", cfg.Name, len(cfg.Queues), cfg.TxQueueLen)
 	}
-	p := &Port{Name: cfg.Name, Index: index, dp: dp, accept: cfg.Accept, share: share, txQueueLen: cfg.TxQueueLen}
+	p := &Port{Name: cfg.Name, Index: index, dp: dp, accept: cfg.Accept, share: share, txQueueLen: cfg.TxQueueLen, stopHop: func() {}}
 	p.steer = xpsflow.New(len(dp.workers)+1, len(cfg.Queues))
 	for i, q := range cfg.Queues {
 		reader := dp.workers[(i+cfg.RxOffset)%len(dp.workers)]

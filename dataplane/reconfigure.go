@@ -35,6 +35,43 @@ func (dp *Dataplane) SetWorkers(dev string, q int, workers []int) error {
 	return nil
 }
 
+// SetHop makes the queue that each flow of a port prefers move on by one every
+// period, 0 to end it: a test of how flows move.
+func (dp *Dataplane) SetHop(dev string, period time.Duration) error {
+	p, err := dp.port(dev)
+	if err != nil {
+		return err
+	}
+	if period != 0 && (period < minHop || period > time.Minute) {
+		return fmt.Errorf("hop %v: want 0 or %v to %v", period, minHop, time.Minute)
+	}
+	dp.mu.Lock()
+	defer dp.mu.Unlock()
+	p.stopHop()
+	p.steer.Hop(0)
+	if period == 0 || dp.stopping.Load() {
+		return nil
+	}
+	stop, ended := make(chan struct{}), make(chan struct{})
+	p.stopHop = func() { close(stop); <-ended; p.stopHop = func() {} }
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(period)
+		defer tick.Stop()
+		for n := 1; ; n++ {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+				p.steer.Hop(n)
+			}
+		}
+	}()
+	return nil
+}
+
+const minHop = 100 * time.Microsecond
+
 // SetFlowTable gives a port a flow table of at least n buckets, 0 for none,
 // in this mode. Packets in flight keep their order across the change.
 func (dp *Dataplane) SetFlowTable(dev string, n int, mode xpsflow.Mode) error {
@@ -237,6 +274,10 @@ func (dp *Dataplane) DetachPort(port int, reason packet.Reason) {
 
 // Steer gives the port's tx queue selection, for show.
 func (p *Port) Steer() *xpsflow.Steer { return p.steer }
+
+// Reordered is how many wire packets of the port were handed to the device
+// after a later one of their flow and priority.
+func (p *Port) Reordered() uint64 { return p.order.reordered.Load() }
 
 // Accepts gives what the port's reader takes from us.
 func (p *Port) Accepts() Accept { return p.accept }

@@ -2,6 +2,9 @@ package dataplane
 
 import (
 	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"taprouter/packet"
 )
@@ -121,6 +124,29 @@ func (dp *Dataplane) totals() Totals {
 		}
 	}
 	return t
+}
+
+// WorkerStats say what a worker has cost so far.
+type WorkerStats struct {
+	CPU     time.Duration // of its thread
+	Actions uint64        // runs of scheduled qdiscs (net_tx_action)
+}
+
+// WorkerStats gives those of each worker, while the workers are held.
+func (dp *Dataplane) WorkerStats() (all []WorkerStats) {
+	_ = dp.quiesce(func() error {
+		for _, w := range dp.workers {
+			st := WorkerStats{Actions: w.cpu.Actions}
+			var ts unix.Timespec
+			// The clock of another thread of ours: CPUCLOCK_SCHED of its id.
+			if tid := w.tid.Load(); tid != 0 && unix.ClockGettime(^tid<<3|6, &ts) == nil {
+				st.CPU = time.Duration(ts.Nano())
+			}
+			all = append(all, st)
+		}
+		return nil
+	})
+	return all
 }
 
 // Drops gives the dropped wire packets of a port by reason; port len(Ports())

@@ -32,6 +32,7 @@ type TxQueue struct {
 	xoff  qdisc.Xoff
 	dql   bql.DQL
 
+	load     *load // nil: none ever; home's
 	watchdog timer // runs the qdisc when what it holds is due; home's
 	line     *line // nil: packets are written at once
 	ring     txRing
@@ -253,7 +254,8 @@ func (t *TxQueue) completed(bytes uint32, pkts int, w *Worker) {
 	}
 }
 
-// end ends packets that were written: counted, released, freed.
+// end ends packets that were written: counted, their order watched, released,
+// freed.
 func (t *TxQueue) end(w *Worker, pkts []*packet.Packet) {
 	if len(pkts) == 0 {
 		return
@@ -268,6 +270,7 @@ func (t *TxQueue) end(w *Worker, pkts []*packet.Packet) {
 	}
 	t.packets.Store(t.packets.Load() + n)
 	t.bytes.Store(t.bytes.Load() + bytes)
+	t.port.order.see(pkts)
 	xpsflow.CompleteBatch(pkts)
 	for _, p := range pkts {
 		w.cache.Put(p)

@@ -19,9 +19,10 @@ import (
 // A Worker is the stand-in for a CPU: one goroutine on a thread of its own.
 // Everything in it belongs to that goroutine except what says otherwise.
 type Worker struct {
-	id  int
-	dp  *Dataplane
-	now int64 // the batch clock: monotonic ns, read once a turn
+	id    int
+	dp    *Dataplane
+	now   int64 // the batch clock: monotonic ns, read once a turn
+	stamp int64 // of the last packet that got its tx queue: the batch clock, but no two are equal
 
 	cpu    qdisc.CPU // scheduled qdiscs, packets that qdiscs refused
 	cache  *packet.Cache
@@ -44,6 +45,7 @@ type Worker struct {
 	idle   bool  // the last wait ended without work
 	starve bool  // reading ended for want of buffers
 
+	tid      atomic.Int32
 	counters workerCounters // written here, read by anybody
 
 	timers minheap.Heap[*timer]
@@ -90,6 +92,7 @@ func newWorker(dp *Dataplane, id, ports int, seed classify.Seed, opts classify.O
 // run is the worker's life. The thread is locked and never given back.
 func (w *Worker) run() {
 	runtime.LockOSThread()
+	w.tid.Store(int32(unix.Gettid()))
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) // ns, of this thread: departures are timed
 	var events []tun.Event
 	for !w.dp.stopping.Load() {
@@ -187,9 +190,11 @@ func (w *Worker) flush(port int) {
 	p := w.dp.ports[port]
 	pkts := e.pkts[:e.n]
 	e.n = 0
+	w.stamp = max(w.stamp, w.now)
 	p.steer.SelectBatch(w.id, pkts)
 	for _, pkt := range pkts {
-		pkt.Stamp = w.now
+		w.stamp++
+		pkt.Stamp = w.stamp
 		l := &w.lists[pkt.TxQ]
 		if l.Len() == 0 {
 			w.usedQ = append(w.usedQ, int(pkt.TxQ))

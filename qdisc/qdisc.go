@@ -21,6 +21,8 @@ type CPU struct {
 	Now   int64       // the batch clock in ns
 	Drops packet.List // packets with a reason; the worker counts and frees them
 
+	Actions uint64 // runs of scheduled qdiscs
+
 	output     *Qdisc // FIFO of scheduled qdiscs (softnet_data.output_queue)
 	outputTail *Qdisc
 }
@@ -79,6 +81,7 @@ type Qdisc struct {
 	timed  Timed // d, if it is one
 	txqs   []Txq // by packet.TxQ; one only: every packet's
 	bypass bool
+	spin   bool  // a stopped queue keeps missed, and so is run again and again
 	limit  int64 // bytes of pool memory that may be held, 0 = any
 	shards []shard
 
@@ -113,6 +116,10 @@ func (q *Qdisc) SetMemoryLimit(n int) { q.limit = int64(n) }
 // SetBypass turns the bypass of an empty qdisc off or on again, before
 // traffic; benchmarks compare the two.
 func (q *Qdisc) SetBypass(on bool) { q.bypass = on && q.d.CanBypass() }
+
+// SetStopHandling turns off, or on again, what keeps a run from being repeated
+// while its tx queue is stopped; benchmarks compare the two.
+func (q *Qdisc) SetStopHandling(on bool) { q.spin = !on }
 
 // Stats are a qdisc's counters as tc shows them. Packets are wire packets
 // and bytes qdisc bytes; Qlen counts packet objects.

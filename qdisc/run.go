@@ -143,6 +143,9 @@ func (q *Qdisc) requeue(c *CPU) {
 // asks for no further run, as the wake will schedule one, but keeps in mind
 // that packets wait. qdisc_maybe_clear_missed.
 func (q *Qdisc) maybeClearMissed(t Txq) {
+	if q.spin {
+		return
+	}
 	q.state.And(^uint32(missed))
 	// O5: after the clear, look whether the queue is still stopped. A wake in
 	// between found the run bit taken and its missed has just been cleared.
