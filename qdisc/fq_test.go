@@ -359,7 +359,9 @@ func checkRate(t *testing.T, rate uint64, length int) {
 	burst := func() (bytes int) {
 		p := b.next()
 		for ; p != nil; p = b.take() {
-			bytes += length
+			if bytes += length; bytes > 1<<21 {
+				t.Fatal("no pause after 2 MB")
+			}
 			b.put(p)
 		}
 		return bytes
@@ -832,6 +834,42 @@ func TestFQStressIntake(t *testing.T) {
 		wg.Wait()
 		if p := b.take(); p != nil || b.f.Len() != 0 {
 			t.Errorf("more packets leave than came: %v, Len %d", p, b.f.Len())
+		}
+	}
+}
+
+// The test with fq behind the run protocol: nothing is left behind in
+// its intake, and each sender's packets of a flow leave in order. With a
+// device that stops packets take both paths.
+func TestFQStressBursts(t *testing.T) {
+	for n := 1; n <= 4; n++ {
+		for _, stops := range []bool{false, true} {
+			t.Run(fmt.Sprintf("senders=%d/stops=%t", n, stops), func(t *testing.T) {
+				cfg := DefaultFQ(1500)
+				cfg.Limit, cfg.FlowLimit = 1<<20, 1<<20
+				f := NewFQ(cfg)
+				f.SetFastPath(stops)
+				c := newCrowd(t, n, 1, f)
+				for _, s := range c.senders {
+					s.mixed = true
+				}
+				var helper func()
+				if k := c.devs[0]; stops {
+					k.bounded = true
+					helper = func() {
+						if k.xoff.Stopped() {
+							k.addRoom(c.control, 70)
+						}
+					}
+				}
+				c.rounds(bursts(t)/200/n, helper)
+				if c.dropped.Load() != 0 {
+					t.Errorf("%d packets dropped", c.dropped.Load())
+				}
+				if st := f.Stats(); st.Flows != st.InactiveFlows || (st.FastpathPackets > 0) != stops || st.Flows == 0 {
+					t.Errorf("at the end: %+v, want no packet left and both paths taken, or one", st)
+				}
+			})
 		}
 	}
 }
