@@ -56,15 +56,15 @@ type FQ struct {
 const never = math.MaxInt64
 
 // An fqFlow is the packets of one flow, in the order of their departure times.
+// It is one cache line.
 type fqFlow struct {
-	packets packet.List
-	credit  int64 // bytes; it is served while this is above 0
-	next    *fqFlow
-	nextAt  int64 // the earliest time of the next packet, by rate
-	age     int64 // when it was detached
-	key     uint32
-	band    uint8
-	state   fqState
+	packets    packet.List
+	next, prev *fqFlow // of the list it is on; next: of the free ones
+	nextAt     int64   // the earliest time of the next packet, by rate
+	age        int64   // when its last packet left or, if later, when it was detached
+	credit     int32   // bytes; it is served while this is above 0
+	band       uint8
+	state      fqState
 }
 
 type fqState uint8
@@ -82,23 +82,31 @@ type fqBand struct {
 	credit   int64 // bytes it may send before it is others' turn
 }
 
-// An fqList is a FIFO of flows.
-type fqList struct{ first, last *fqFlow }
+// An fqList is a FIFO of flows, a ring through a flow that is none: gc takes
+// flows out of the middle. It must not be copied.
+type fqList struct{ ends fqFlow }
 
-func (l *fqList) push(f *fqFlow) {
-	f.next, f.state = nil, listed
-	if l.first == nil {
-		l.first = f
-	} else {
-		l.last.next = f
+// first is the flow that was pushed first; nil if there is none.
+func (l *fqList) first() *fqFlow {
+	if l.ends.next == &l.ends {
+		return nil
 	}
-	l.last = f
+	return l.ends.next
 }
 
-func (l *fqList) pop() *fqFlow {
-	f := l.first
-	l.first, f.next = f.next, nil
-	return f
+func (l *fqList) push(f *fqFlow) {
+	e := &l.ends
+	if e.next == nil {
+		e.next, e.prev = e, e
+	}
+	f.next, f.prev, f.state = e, e.prev, listed
+	e.prev.next, e.prev = f, f
+}
+
+// unlink takes f off its list.
+func (f *fqFlow) unlink() {
+	f.prev.next, f.next.prev = f.next, f.prev
+	f.next, f.prev = nil, nil
 }
 
 // FQStats are the counters of fq that tc shows. Packets are packet objects.
@@ -235,7 +243,7 @@ func (f *FQ) enqueue(p *packet.Packet) {
 	if f.fast(p) {
 		f.fastpath++
 		f.qlen++
-		f.internal.packets.Push(p)
+		insert(&f.internal.packets, p)
 		return
 	}
 	w := f.flow(p.Hash & f.cfg.OrphanMask)
@@ -250,7 +258,7 @@ func (f *FQ) enqueue(p *packet.Packet) {
 	if w.state == detached {
 		f.bands[band].new.push(w)
 		if f.now-w.age > int64(f.cfg.RefillDelay) {
-			w.credit = max(w.credit, int64(f.cfg.Quantum))
+			w.credit = max(w.credit, int32(f.cfg.Quantum))
 		}
 	}
 	if w.packets.Len() == 0 {
@@ -287,14 +295,24 @@ func (f *FQ) fast(p *packet.Packet) bool {
 }
 
 // Dequeue takes the next packet that may leave now; nil if there is none, and
-// then Due says when there will be one. fq_dequeue.
+// then Due says when there will be one.
 func (f *FQ) Dequeue(now int64) *packet.Packet {
 	f.now = now
-	if f.qlen != 0 {
-		f.Intake(now)
-	} else if !f.arrive() {
-		return nil
+	if f.qlen == 0 {
+		if !f.arrive() {
+			return nil
+		}
+		if p := f.take(); p != nil {
+			return p
+		}
+		// What arrived first has to wait; what came behind it need not.
 	}
+	f.Intake(now)
+	return f.take()
+}
+
+// take takes the next packet of those that are queued. fq_dequeue.
+func (f *FQ) take() *packet.Packet {
 	if p := f.internal.packets.Pop(); p != nil {
 		f.qlen--
 		return p
@@ -328,7 +346,7 @@ func (f *FQ) arrive() bool {
 func (f *FQ) pick() *fqBand {
 	for idle := 0; ; {
 		b := &f.bands[f.band]
-		if b.credit > 0 && (b.new.first != nil || b.old.first != nil) {
+		if b.credit > 0 && (b.new.first() != nil || b.old.first() != nil) {
 			return b
 		}
 		if idle++; idle > Bands {
@@ -346,21 +364,20 @@ func (f *FQ) pick() *fqBand {
 // serve gives the first flow of b its turn: a packet, or nil if the flow had
 // none that may leave and was put elsewhere.
 func (f *FQ) serve(b *fqBand) *packet.Packet {
-	list := &b.new
-	if list.first == nil {
-		list = &b.old
+	w, isNew := b.new.first(), true
+	if w == nil {
+		w, isNew = b.old.first(), false
 	}
-	w := list.first
 	if w.credit <= 0 {
-		w.credit += int64(f.cfg.Quantum)
-		list.pop()
+		w.credit += int32(f.cfg.Quantum)
+		w.unlink()
 		f.bands[w.band].old.push(w)
 		return nil
 	}
 	p := w.packets.Front()
 	if p == nil {
-		list.pop()
-		if list == &b.new { // once through the old ones, so that new ones do not starve them
+		w.unlink()
+		if isNew { // once through the old ones, so that new ones do not starve them
 			f.bands[w.band].old.push(w)
 		} else {
 			w.state, w.age = detached, f.now
@@ -369,7 +386,7 @@ func (f *FQ) serve(b *fqBand) *packet.Packet {
 	}
 	at := max(p.DueAt, w.nextAt)
 	if at > f.now {
-		list.pop()
+		w.unlink()
 		w.nextAt = at
 		f.throttle(w)
 		return nil
@@ -379,12 +396,13 @@ func (f *FQ) serve(b *fqBand) *packet.Packet {
 	f.bandPackets[p.Band]--
 	if w.packets.Len() == 0 {
 		f.inactive++
+		w.age = f.now
 	}
 	if f.cfg.CEThreshold >= 0 && f.now-at > int64(f.cfg.CEThreshold) {
 		markCE(p)
 		f.stats.CEMark++
 	}
-	w.credit -= int64(p.WireLen)
+	w.credit -= int32(p.WireLen)
 	b.credit -= int64(p.WireLen)
 	f.pace(w, p)
 	return p

@@ -23,10 +23,11 @@ func (f *FQ) flow(key uint32) *fqFlow {
 		mid := (lo + hi) / 2
 		s := &(*b)[mid]
 		if s.key == key {
+			w := s.flow
 			if dead {
-				f.collect(b)
+				f.collect(b) // moves the slots
 			}
-			return s.flow
+			return w
 		}
 		if f.stale(s.flow) {
 			s.flow.state, dead = collected, true
@@ -41,7 +42,7 @@ func (f *FQ) flow(key uint32) *fqFlow {
 		f.collect(b)
 		lo, _ = slices.BinarySearchFunc(*b, key, func(s fqSlot, key uint32) int { return int(int64(s.key) - int64(key)) })
 	}
-	w := f.newFlow(key)
+	w := f.newFlow()
 	*b = slices.Insert(*b, lo, fqSlot{key, w})
 	return w
 }
@@ -50,11 +51,15 @@ func (f *FQ) flow(key uint32) *fqFlow {
 func (f *FQ) bucket(key uint32) uint32 { return key * 0x9e3779b1 >> f.shift }
 
 // stale reports whether w has been without packets for so long that it need
-// not be remembered.
-func (f *FQ) stale(w *fqFlow) bool { return w.state == detached && f.now-w.age > int64(fqFlowAge) }
+// not be remembered. The kernel also wants it to be on no list; but flows
+// without packets stay on their lists while packets of ever new flows arrive,
+// each before the one before has been looked at again.
+func (f *FQ) stale(w *fqFlow) bool {
+	return w.packets.Len() == 0 && f.now-w.age > int64(fqFlowAge)
+}
 
 // collect removes the flows of b that are marked as dead. They have no
-// packets and are on no list.
+// packets.
 func (f *FQ) collect(b *[]fqSlot) {
 	*b = slices.DeleteFunc(*b, func(s fqSlot) bool {
 		if s.flow.state != collected {
@@ -66,7 +71,7 @@ func (f *FQ) collect(b *[]fqSlot) {
 	})
 }
 
-func (f *FQ) newFlow(key uint32) *fqFlow {
+func (f *FQ) newFlow() *fqFlow {
 	w := f.free
 	if w == nil {
 		slab := make([]fqFlow, fqSlab)
@@ -76,13 +81,16 @@ func (f *FQ) newFlow(key uint32) *fqFlow {
 		w = f.free
 	}
 	f.free = w.next
-	*w = fqFlow{key: key, credit: int64(f.cfg.InitialQuantum), age: f.now}
+	*w = fqFlow{credit: int32(f.cfg.InitialQuantum), age: f.now}
 	f.flows++
 	f.inactive++
 	return w
 }
 
 func (f *FQ) freeFlow(w *fqFlow) {
+	if w.prev != nil {
+		w.unlink()
+	}
 	w.next, f.free = f.free, w
 	f.flows--
 	f.inactive--
