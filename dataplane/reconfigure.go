@@ -380,6 +380,19 @@ type FQ struct {
 // BQL gives the byte queue limit of tx queue q.
 func (p *Port) BQL(q int) bql.Stats { return p.tx[q].dql.Stats() }
 
+// SetStopHandling turns off, or on again, what keeps the qdiscs of stopped
+// queues from being run in vain; benchmarks compare the two.
+func (dp *Dataplane) SetStopHandling(on bool) {
+	_ = dp.quiesce(func() error {
+		for _, p := range dp.ports {
+			for _, q := range p.root.children {
+				q.SetStopHandling(on)
+			}
+		}
+		return nil
+	})
+}
+
 // SetBQL changes a setting of a tx queue's DQL, under its name in sysfs.
 func (dp *Dataplane) SetBQL(dev string, queue int, key string, value uint64) error {
 	p, err := dp.port(dev)

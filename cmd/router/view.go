@@ -150,7 +150,7 @@ func (r *router) XPS() []api.XPS {
 	for _, p := range r.dp.Ports() {
 		s := p.Steer()
 		st := s.Stats()
-		x := api.XPS{Dev: p.Name, Buckets: s.TableSize(), Mode: s.Mode().String(), Moves: st.Moves, Refused: st.Refused, InFlight: s.InFlight()}
+		x := api.XPS{Dev: p.Name, Buckets: s.TableSize(), Mode: s.Mode().String(), Moves: st.Moves, Refused: st.Refused, Collisions: st.Collisions, InFlight: s.InFlight(), Reordered: p.Reordered()}
 		for q := range s.Queues() {
 			workers := slices.DeleteFunc(s.Map().Workers(q), func(w int) bool { return w >= r.dp.Workers() })
 			x.Queues = append(x.Queues, api.XPSQueue{Queue: q, Workers: workers})
@@ -289,6 +289,14 @@ func (r *router) SetQueues(dev string, n int) error {
 // SetBQL is `router bql set dev X queue N KEY VALUE`.
 func (r *router) SetBQL(dev string, queue int, key string, value uint64) error {
 	return r.dp.SetBQL(dev, queue, key, value)
+}
+
+// SetHop is `router xps set dev X hop PERIOD`.
+func (r *router) SetHop(dev string, period time.Duration) error { return r.dp.SetHop(dev, period) }
+
+// SetLoad is `router line load dev X queue N backlog TIME`.
+func (r *router) SetLoad(dev string, queue int, backlog time.Duration) error {
+	return r.dp.SetLoad(dev, queue, backlog)
 }
 
 // ReplaceQdisc is `router qdisc replace dev X root|parent :N KIND`.

@@ -70,6 +70,7 @@ type RRServer struct {
 	l     net.Listener
 	mu    sync.Mutex
 	conns []net.Conn // guarded by mu
+	ended bool       // guarded by mu
 	wg    sync.WaitGroup
 }
 
@@ -94,6 +95,9 @@ func (s *RRServer) accept() {
 			return
 		}
 		s.mu.Lock()
+		if s.ended {
+			_ = c.Close()
+		}
 		s.conns = append(s.conns, c)
 		s.mu.Unlock()
 		s.wg.Go(func() { _, _ = io.Copy(c, struct{ io.Reader }{c}) })
@@ -104,6 +108,7 @@ func (s *RRServer) accept() {
 func (s *RRServer) Close() {
 	_ = s.l.Close()
 	s.mu.Lock()
+	s.ended = true
 	for _, c := range s.conns {
 		_ = c.Close()
 	}
