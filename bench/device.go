@@ -59,8 +59,9 @@ func newDevice(order []flows) *device {
 	return d
 }
 
-func (d *device) Stopped() bool { return false }
-func (d *device) Avail() int    { return d.dql.Avail() }
+func (d *device) Stopped() bool         { return false }
+func (d *device) Avail() int            { return d.dql.Avail() }
+func (d *device) Arm(*qdisc.CPU, int64) {} // nothing here is ever late
 
 // Send delivers everything in l.
 func (d *device) Send(c *qdisc.CPU, l *packet.List) {

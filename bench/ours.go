@@ -31,7 +31,7 @@ func (q ours) Flush(*qdisc.CPU) int { return 0 }
 
 // dequeue takes the next packet of a discipline without the run protocol.
 // Like qdisc's own, it calls it through the interface.
-func dequeue(d qdisc.Discipline, _ int64) *packet.Packet { return d.Dequeue() }
+func dequeue(d qdisc.Discipline, now int64) *packet.Packet { return d.Dequeue(now) }
 
 // A sum is what some packets add to counters.
 type sum struct{ n, bytes, segs, mem int }

@@ -41,24 +41,24 @@ var Strict bool
 type DQL struct {
 	_ [64]byte
 
-	// Written by the sender; adjLimit by the completer, for the sender.
-	numQueued  atomic.Uint32 // bytes ever queued
-	lastObj    atomic.Uint32 // bytes of the last Queued
-	adjLimit   atomic.Uint32 // limit + numCompleted
-	enqueueOps atomic.Uint32 // packets ever queued
-	history    history
+	// Written by the sender; done by the completer, for the sender. Two
+	// counters share a word, as each store of an atomic costs as much as ten
+	// plain ones.
+	queued  atomic.Uint64 // packets ever queued in the high half, bytes in the low one (num_queued)
+	done    atomic.Uint64 // packets ever completed, and limit + bytes ever completed (adj_limit)
+	lastObj atomic.Uint32 // bytes of the last Queued
+	history history
 
 	_ [64]byte
 
 	// Written by the completer; lastReap by SetStallThrs too.
-	numCompleted  atomic.Uint32 // bytes ever completed
 	limit         atomic.Uint32
-	completedOps  atomic.Uint32 // packets ever completed
 	stallCnt      atomic.Uint32
 	stallMax      atomic.Int64 // jiffies
 	lastReap      atomic.Int64 // jiffy of the last completion
 	prevOvlimit   uint32       // how far in flight was over the limit, at the previous completion
-	prevNumQueued uint32       // numQueued at the previous completion
+	numCompleted  uint32       // bytes ever completed
+	prevNumQueued uint32       // bytes queued at the previous completion
 	prevLastObj   uint32       // lastObj at the previous completion
 	lowestSlack   uint32       // of the window that began at slackStart
 	slackStart    int64        // ns
@@ -92,14 +92,14 @@ func (d *DQL) Init(start, limitMax uint32) {
 // that positions taken from them earlier count as passed.
 func (d *DQL) Reset(now int64) {
 	limit := d.clamp(d.start)
-	d.numQueued.Store(0)
+	ops := d.queued.Load() &^ low
+	d.queued.Store(ops)
 	d.lastObj.Store(0)
-	d.adjLimit.Store(limit)
+	d.done.Store(ops | uint64(limit))
 	d.history.clear()
 
-	d.numCompleted.Store(0)
+	d.numCompleted = 0
 	d.limit.Store(limit)
-	d.completedOps.Store(d.enqueueOps.Load())
 	d.lastReap.Store(jiffy(now))
 	d.prevOvlimit, d.prevNumQueued, d.prevLastObj = 0, 0, 0
 	d.lowestSlack, d.slackStart, d.windowed = noSlack, now, true
@@ -113,9 +113,10 @@ func (d *DQL) Queued(bytes, pkts uint32, now int64) {
 		d.errors.Add(1)
 		return
 	}
-	d.lastObj.Store(bytes)
-	d.enqueueOps.Store(d.enqueueOps.Load() + pkts)
-	d.numQueued.Store(d.numQueued.Load() + bytes) // D1: precedes the load in Avail
+	if d.lastObj.Load() != bytes {
+		d.lastObj.Store(bytes)
+	}
+	d.queued.Store(add(d.queued.Load(), pkts, bytes)) // D1: precedes the load in Avail
 	if d.stallThrs.Load() != 0 {
 		d.history.mark(jiffy(now))
 	}
@@ -124,7 +125,15 @@ func (d *DQL) Queued(bytes, pkts uint32, now int64) {
 // Avail is the number of bytes that may still be queued; below zero the queue
 // is over its limit and has to stop.
 func (d *DQL) Avail() int {
-	return int(int32(d.adjLimit.Load() - d.numQueued.Load()))
+	return int(int32(uint32(d.done.Load()) - uint32(d.queued.Load())))
+}
+
+// low is the half of a word that counts bytes.
+const low = 1<<32 - 1
+
+// add adds to the halves of a word, each modulo 2^32.
+func add(w uint64, ops, bytes uint32) uint64 {
+	return (w&^low + uint64(ops)<<32) | uint64(uint32(w)+bytes)
 }
 
 // Completed takes back bytes, in pkts packets, that the device is done with,
@@ -132,9 +141,10 @@ func (d *DQL) Avail() int {
 // more to send, and shrinks to what was needed when the device was busy
 // throughout. now is a monotonic clock in ns.
 func (d *DQL) Completed(bytes, pkts uint32, now int64) {
-	queued := d.numQueued.Load()
-	done := d.numCompleted.Load()
-	bytes, pkts = d.check(bytes, pkts, queued-done)
+	word := d.queued.Load()
+	queued, done := uint32(word), d.numCompleted
+	ops := d.done.Load() &^ low
+	bytes, pkts = d.check(bytes, pkts, queued-done, uint32((word-ops)>>32))
 	if !d.windowed {
 		d.slackStart, d.windowed = now, true
 	}
@@ -160,10 +170,11 @@ func (d *DQL) Completed(bytes, pkts uint32, now int64) {
 		over = 0
 	}
 	d.prevOvlimit, d.prevNumQueued, d.prevLastObj = over, queued, d.lastObj.Load()
-	d.completedOps.Store(d.completedOps.Load() + pkts)
-	d.numCompleted.Store(comp)
-	d.adjLimit.Store(next + comp) // D3: precedes the caller's look at "stopped"
-	d.checkStall(jiffy(now))
+	d.numCompleted = comp
+	d.done.Store(add(ops, pkts, next+comp)) // D3: precedes the caller's look at "stopped"
+	if d.stallThrs.Load() != 0 {
+		d.checkStall(jiffy(now))
+	}
 }
 
 // shrink notes by how much the limit exceeds what a device needs that was busy
@@ -185,8 +196,7 @@ func (d *DQL) shrink(limit, bytes uint32, now int64) uint32 {
 }
 
 // check cuts a completion to what is in flight.
-func (d *DQL) check(bytes, pkts, inflight uint32) (uint32, uint32) {
-	ops := d.enqueueOps.Load() - d.completedOps.Load()
+func (d *DQL) check(bytes, pkts, inflight, ops uint32) (uint32, uint32) {
 	if bytes <= inflight && pkts <= ops {
 		return bytes, pkts
 	}

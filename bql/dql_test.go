@@ -285,8 +285,8 @@ func TestLayout(t *testing.T) {
 		before uintptr // end of the group before
 		at     uintptr
 	}{
-		{"sender", 0, unsafe.Offsetof(d.numQueued)},
-		{"completer", unsafe.Offsetof(d.history) + unsafe.Sizeof(d.history), unsafe.Offsetof(d.numCompleted)},
+		{"sender", 0, unsafe.Offsetof(d.queued)},
+		{"completer", unsafe.Offsetof(d.history) + unsafe.Sizeof(d.history), unsafe.Offsetof(d.limit)},
 		{"configuration", unsafe.Offsetof(d.windowed) + unsafe.Sizeof(d.windowed), unsafe.Offsetof(d.limitMin)},
 	} {
 		if tt.at-tt.before < 64 {

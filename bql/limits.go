@@ -26,15 +26,16 @@ type Stats struct {
 // runs.
 func (d *DQL) Stats() Stats {
 	// Completions first: a later look at what was queued is never behind.
-	done, ops := d.numCompleted.Load(), d.completedOps.Load()
+	done, limit := d.done.Load(), d.limit.Load()
+	queued := d.queued.Load()
 	return Stats{
-		Limit:        d.limit.Load(),
+		Limit:        limit,
 		LimitMin:     d.limitMin.Load(),
 		LimitMax:     d.limitMax.Load(),
 		HoldTimeMs:   d.holdTimeMs.Load(),
-		Inflight:     d.numQueued.Load() - done,
-		EnqueueOps:   d.enqueueOps.Load(),
-		CompletedOps: ops,
+		Inflight:     uint32(queued) - (uint32(done) - limit),
+		EnqueueOps:   uint32(queued >> 32),
+		CompletedOps: uint32(done >> 32),
 		StallThrs:    d.stallThrs.Load() * jiffyMs,
 		StallCnt:     d.stallCnt.Load(),
 		StallMax:     uint32(d.stallMax.Load()),
@@ -42,12 +43,12 @@ func (d *DQL) Stats() Stats {
 	}
 }
 
-// EnqueueOps is the count of packets queued, for the flow table's dql mode.
-// It is to be read only, and wraps.
-func (d *DQL) EnqueueOps() *atomic.Uint32 { return &d.enqueueOps }
+// EnqueueOps has the count of packets queued in its high 32 bits, for the flow
+// table's dql mode. It is to be read only, and wraps.
+func (d *DQL) EnqueueOps() *atomic.Uint64 { return &d.queued }
 
-// CompletedOps is the count of packets completed; see EnqueueOps.
-func (d *DQL) CompletedOps() *atomic.Uint32 { return &d.completedOps }
+// CompletedOps has the count of packets completed; see EnqueueOps.
+func (d *DQL) CompletedOps() *atomic.Uint64 { return &d.done }
 
 // SetLimitMin sets the least limit in bytes, from the next completion on. If
 // it is above the maximum the maximum wins.

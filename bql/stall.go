@@ -74,9 +74,6 @@ func (h *history) find(from, to int64) (int64, bool) {
 // stall of the threshold is always found, one of half of it sometimes.
 func (d *DQL) checkStall(now int64) {
 	thrs := int64(d.stallThrs.Load())
-	if thrs == 0 {
-		return
-	}
 	last := d.lastReap.Load()
 	if now >= last+thrs {
 		if t, ok := d.history.find(last+1, now-thrs/2); ok {

@@ -11,14 +11,14 @@ type state struct {
 }
 
 func (d *DQL) state() state {
-	return state{d.limit.Load(), d.adjLimit.Load(), d.numQueued.Load(), d.numCompleted.Load(), d.prevOvlimit, d.Avail()}
+	return state{d.limit.Load(), uint32(d.done.Load()), uint32(d.queued.Load()), d.numCompleted, d.prevOvlimit, d.Avail()}
 }
 
 // offset lets every counter begin at n.
 func (d *DQL) offset(n uint32) {
-	d.numQueued.Add(n)
-	d.numCompleted.Add(n)
-	d.adjLimit.Add(n)
+	d.queued.Store(add(d.queued.Load(), 0, n))
+	d.numCompleted += n
+	d.done.Store(add(d.done.Load(), 0, n))
 	d.prevNumQueued += n
 }
 
@@ -126,7 +126,7 @@ func TestVectorClamp(t *testing.T) {
 	if err := d.SetLimitMin(1514); err != nil {
 		t.Fatal(err)
 	}
-	d.adjLimit.Store(0) // the vector begins where the kernel's reset leaves it
+	d.done.Store(0) // the vector begins where the kernel's reset leaves it
 	run(t, &d, []step{
 		{5000, 0, 0, state{1514, 0, 5000, 0, 0, -5000}},
 		{0, 5000, 1, state{6514, 11514, 5000, 5000, 0, 6514}},

@@ -184,6 +184,9 @@ func (dp *Dataplane) Stop() {
 	dp.mu.Lock()
 	defer dp.mu.Unlock()
 	dp.stopping.Store(true)
+	for _, p := range dp.ports {
+		p.stopHop()
+	}
 	for _, w := range dp.workers {
 		w.poller.Wake()
 	}
@@ -209,6 +212,7 @@ func (dp *Dataplane) Stop() {
 	for _, p := range dp.ports {
 		for _, t := range p.tx {
 			t.qdisc.Load().Reset(&c.cpu, packet.DropShutdown)
+			t.clear(packet.DropShutdown)
 		}
 	}
 	for _, w := range append(dp.workers, c) {

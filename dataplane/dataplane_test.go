@@ -13,6 +13,7 @@ import (
 	"taprouter/fib"
 	"taprouter/forward"
 	"taprouter/packet"
+	"taprouter/qdisc"
 	"taprouter/tun"
 	"taprouter/tun/tuntest"
 	"taprouter/xpsflow"
@@ -35,7 +36,7 @@ func newRig(t testing.TB, workers, ports, queues int, change func(*PortConfig)) 
 	r := &rig{t: t}
 	cfg := Config{Workers: workers, Memory: packet.Memory{Heads: 8192, Tails: 64}}
 	for i := range ports {
-		pc := PortConfig{Name: fmt.Sprintf("p%d", i), TxQueueLen: txqueuelen, Qdisc: "mq", Child: "pfifo_fast", FlowTable: 256, FlowMode: xpsflow.Inflight}
+		pc := PortConfig{Name: fmt.Sprintf("p%d", i), TxQueueLen: txqueuelen, Qdisc: qdisc.Spec{Kind: "mq"}, Child: qdisc.Spec{Kind: "pfifo_fast"}, FlowTable: 256, FlowMode: xpsflow.Inflight}
 		var peers []*tuntest.Peer
 		for range queues {
 			q, peer := tuntest.Pair(t, 0)
@@ -236,11 +237,11 @@ func TestChangesUnderTraffic(t *testing.T) {
 			default:
 			}
 			steps := []error{
-				r.dp.ReplaceQdisc("p1", -1, "pfifo_fast", ""),
+				r.dp.ReplaceQdisc("p1", -1, qdisc.Spec{Kind: "pfifo_fast"}, qdisc.Spec{}),
 				r.dp.SetTxQueueLen("p1", 100+i%50),
 				r.dp.SetWorkers("p1", i%2, []int{(i / 2) % 2}),
-				r.dp.ReplaceQdisc("p1", -1, "mq", "pfifo_fast"),
-				r.dp.ReplaceQdisc("p1", i%2, "pfifo_fast", ""),
+				r.dp.ReplaceQdisc("p1", -1, qdisc.Spec{Kind: "mq"}, qdisc.Spec{Kind: "pfifo_fast"}),
+				r.dp.ReplaceQdisc("p1", i%2, qdisc.Spec{Kind: "pfifo_fast"}, qdisc.Spec{}),
 				r.dp.SetTxQueueLen("p1", txqueuelen),
 			}
 			for k, err := range steps {
@@ -303,11 +304,11 @@ func TestFullDeviceStopsAndWakes(t *testing.T) {
 	const n = 500 // fits the queue of 1000
 	r.send(0, 1, 7, n)
 	deadline := time.Now().Add(5 * time.Second)
-	for r.dp.Ports()[1].QueueStats(0).DriverStops == 0 && time.Now().Before(deadline) {
+	for r.dp.Ports()[1].QueueStats()[0].DriverStops == 0 && time.Now().Before(deadline) {
 		time.Sleep(time.Millisecond)
 	}
 	r.dp.Totals() // the worker has ended its batch
-	st := r.dp.Ports()[1].QueueStats(0)
+	st := r.dp.Ports()[1].QueueStats()[0]
 	if st.DriverStops == 0 || !st.Stopped {
 		t.Fatalf("the queue did not stop: %+v", st)
 	}

@@ -1,10 +1,9 @@
 package dataplane
 
 import (
-	"errors"
 	"fmt"
-	"sync/atomic"
 
+	"taprouter/bql"
 	"taprouter/packet"
 	"taprouter/qdisc"
 	"taprouter/tun"
@@ -29,24 +28,28 @@ type PortConfig struct {
 	Name       string
 	Queues     []*tun.Queue // by kernel queue index; the caller opened and will close them
 	Accept     Accept
-	TxQueueLen int    // packets of one band of one queue's ring
-	Qdisc      string // root: "mq" or a kind that serves all queues
-	Child      string // kind of mq's children
-	FlowTable  int    // flow table buckets, 0 = off
+	TxQueueLen int        // packets of one band of one queue's ring
+	Qdisc      qdisc.Spec // root: "mq" or a kind that serves all queues
+	Child      qdisc.Spec // of mq's children
+	FlowTable  int        // flow table buckets, 0 = off
 	FlowMode   xpsflow.Mode
+	Line       LineConfig
 	RxOffset   int // rx queue q is read by worker (q+RxOffset) mod workers
 }
 
 // A Port is a device seen by the data path.
 type Port struct {
-	Name   string
-	Index  int
-	dp     *Dataplane
-	accept Accept
-	rx     []*rxQueue
-	tx     []*TxQueue
-	steer  *xpsflow.Steer
-	share  int // bytes of pool memory that one of its qdiscs may hold
+	Name    string
+	Index   int
+	dp      *Dataplane
+	accept  Accept
+	rx      []*rxQueue
+	tx      []*TxQueue
+	steer   *xpsflow.Steer
+	order   orderWatch
+	stopHop func()  // ends what SetHop began; guarded by dp.mu
+	share   int     // bytes of pool memory that one of its qdiscs may hold, and half of that a ring or a queue's part of the delay
+	lines   []*line // none, one for all tx queues, or one for each
 
 	root       rootQdisc // guarded by dp.mu; its parts are read atomically
 	txQueueLen int       // guarded by dp.mu
@@ -60,25 +63,22 @@ type rxQueue struct {
 	token          uint32 // of its event in the worker's poller
 	ready          bool   // in worker.ready; the worker's own
 	_              [64]byte
-	packets, bytes atomic.Uint64 // written by the worker only
+	packets, bytes uint64 // the worker's; read in a pause
 }
 
 // count adds what was read, in wire packets, once a batch.
 func (rx *rxQueue) count(pkts []*packet.Packet) {
-	var n, bytes uint64
 	for _, p := range pkts {
-		n += uint64(p.Segs)
-		bytes += uint64(p.Len())
+		rx.packets += uint64(p.Segs)
+		rx.bytes += uint64(p.Len())
 	}
-	rx.packets.Store(rx.packets.Load() + n)
-	rx.bytes.Store(rx.bytes.Load() + bytes)
 }
 
 func newPort(dp *Dataplane, index int, cfg PortConfig, share int) (*Port, error) {
 	if len(cfg.Queues) < 1 || cfg.TxQueueLen < 1 {
 		return nil, fmt.Errorf("dataplane: port %s: %d queues of length %d", cfg.Name, len(cfg.Queues), cfg.TxQueueLen)
 	}
-	p := &Port{Name: cfg.Name, Index: index, dp: dp, accept: cfg.Accept, share: share, txQueueLen: cfg.TxQueueLen}
+	p := &Port{Name: cfg.Name, Index: index, dp: dp, accept: cfg.Accept, share: share, txQueueLen: cfg.TxQueueLen, stopHop: func() {}}
 	p.steer = xpsflow.New(len(dp.workers)+1, len(cfg.Queues))
 	for i, q := range cfg.Queues {
 		reader := dp.workers[(i+cfg.RxOffset)%len(dp.workers)]
@@ -86,6 +86,9 @@ func newPort(dp *Dataplane, index int, cfg PortConfig, share int) (*Port, error)
 		t := newTxQueue(p, i, q)
 		p.tx = append(p.tx, t)
 		p.steer.SetCounters(i, t.dql.EnqueueOps(), t.dql.CompletedOps())
+	}
+	if err := p.setLine(cfg.Line); err != nil {
+		return nil, fmt.Errorf("dataplane: port %s: %w", cfg.Name, err)
 	}
 	if len(cfg.Queues) > 1 {
 		if err := p.steer.SetTable(cfg.FlowTable, cfg.FlowMode); err != nil {
@@ -103,23 +106,13 @@ func newPort(dp *Dataplane, index int, cfg PortConfig, share int) (*Port, error)
 // A rootQdisc is what sits at a port's root: mq with a child for each tx
 // queue, or one qdisc that serves them all.
 type rootQdisc struct {
-	kind     string
+	spec     qdisc.Spec
 	mq       *qdisc.MQ      // nil unless kind is mq
 	children []*qdisc.Qdisc // by tx queue; all the same without mq
 }
 
-// ErrQdiscKind says that a qdisc kind is not known, or not there.
-var ErrQdiscKind = errors.New("unknown qdisc kind")
-
-func (p *Port) newDiscipline(kind string) (qdisc.Discipline, error) {
-	if kind != "pfifo_fast" {
-		return nil, fmt.Errorf("%w %q, known are: mq (root only), pfifo_fast", ErrQdiscKind, kind)
-	}
-	return qdisc.NewPfifoFast(p.txQueueLen), nil
-}
-
-func (p *Port) newQdisc(kind string, txqs ...*TxQueue) (*qdisc.Qdisc, error) {
-	d, err := p.newDiscipline(kind)
+func (p *Port) newQdisc(spec qdisc.Spec, txqs ...*TxQueue) (*qdisc.Qdisc, error) {
+	d, err := spec.New(p.txQueueLen)
 	if err != nil {
 		return nil, err
 	}
@@ -132,10 +125,10 @@ func (p *Port) newQdisc(kind string, txqs ...*TxQueue) (*qdisc.Qdisc, error) {
 	return q, nil
 }
 
-func (p *Port) newRoot(kind, child string) (rootQdisc, error) {
-	r := rootQdisc{kind: kind}
-	if kind != "mq" {
-		q, err := p.newQdisc(kind, p.tx...)
+func (p *Port) newRoot(spec, child qdisc.Spec) (rootQdisc, error) {
+	r := rootQdisc{spec: spec}
+	if spec.Kind != "mq" {
+		q, err := p.newQdisc(spec, p.tx...)
 		if err != nil {
 			return r, err
 		}
@@ -161,4 +154,29 @@ func (p *Port) install(r rootQdisc) {
 	for i, t := range p.tx {
 		t.qdisc.Store(r.children[i])
 	}
+}
+
+// setLine gives the port's tx queues their lines, or none, before traffic. Of
+// a queue's share of the pool the qdisc gets half, ring and delay a quarter each.
+func (p *Port) setLine(cfg LineConfig) error {
+	if err := cfg.Check(); err != nil || cfg.Rate == 0 {
+		return err
+	}
+	p.share /= 2
+	share := p.share / 2
+	for i, t := range p.tx {
+		if !cfg.Shared || i == 0 {
+			n := 1
+			if cfg.Shared {
+				n = len(p.tx)
+			}
+			p.lines = append(p.lines, newLine(t.home, cfg, share*n))
+		}
+		l := p.lines[len(p.lines)-1]
+		l.queues = append(l.queues, t)
+		t.line = l
+		t.ring.init(cfg.Ring, share)
+		t.dql.Init(0, bql.MaxLimit)
+	}
+	return nil
 }

@@ -3,6 +3,7 @@ package dataplane
 import (
 	"fmt"
 	"math"
+	"time"
 
 	"taprouter/bql"
 	"taprouter/packet"
@@ -33,6 +34,43 @@ func (dp *Dataplane) SetWorkers(dev string, q int, workers []int) error {
 	p.steer.SetMap(m)
 	return nil
 }
+
+// SetHop makes the queue that each flow of a port prefers move on by one every
+// period, 0 to end it: a test of how flows move.
+func (dp *Dataplane) SetHop(dev string, period time.Duration) error {
+	p, err := dp.port(dev)
+	if err != nil {
+		return err
+	}
+	if period != 0 && (period < minHop || period > time.Minute) {
+		return fmt.Errorf("hop %v: want 0 or %v to %v", period, minHop, time.Minute)
+	}
+	dp.mu.Lock()
+	defer dp.mu.Unlock()
+	p.stopHop()
+	p.steer.Hop(0)
+	if period == 0 || dp.stopping.Load() {
+		return nil
+	}
+	stop, ended := make(chan struct{}), make(chan struct{})
+	p.stopHop = func() { close(stop); <-ended; p.stopHop = func() {} }
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(period)
+		defer tick.Stop()
+		for n := 1; ; n++ {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+				p.steer.Hop(n)
+			}
+		}
+	}()
+	return nil
+}
+
+const minHop = 100 * time.Microsecond
 
 // SetFlowTable gives a port a flow table of at least n buckets, 0 for none,
 // in this mode. Packets in flight keep their order across the change.
@@ -69,24 +107,24 @@ func (dp *Dataplane) SetTxQueueLen(dev string, n int) error {
 }
 
 // ReplaceQdisc grafts a new qdisc: at the root (child < 0, for mq with
-// children of kind childKind) or in the place of mq's child number child. The
+// children made by children) or in the place of mq's child number child. The
 // old backlog moves over in the order in which it would have been sent; what
 // the new qdisc refuses is dropped as graft. Other queues are not touched.
-func (dp *Dataplane) ReplaceQdisc(dev string, child int, kind, childKind string) error {
+func (dp *Dataplane) ReplaceQdisc(dev string, child int, spec, children qdisc.Spec) error {
 	p, err := dp.port(dev)
 	if err != nil {
 		return err
 	}
 	return dp.quiesce(func() error {
 		if child < 0 {
-			return p.graftRoot(kind, childKind)
+			return p.graftRoot(spec, children)
 		}
-		return p.graftChild(child, kind)
+		return p.graftChild(child, spec)
 	})
 }
 
-func (p *Port) graftRoot(kind, childKind string) error {
-	root, err := p.newRoot(kind, childKind)
+func (p *Port) graftRoot(spec, children qdisc.Spec) error {
+	root, err := p.newRoot(spec, children)
 	if err != nil {
 		return err
 	}
@@ -102,11 +140,11 @@ func (p *Port) graftRoot(kind, childKind string) error {
 	return nil
 }
 
-func (p *Port) graftChild(i int, kind string) error {
+func (p *Port) graftChild(i int, spec qdisc.Spec) error {
 	if p.root.mq == nil || i >= len(p.tx) {
 		return fmt.Errorf("%s has no class :%x", p.Name, i+1)
 	}
-	q, err := p.newQdisc(kind, p.tx[i])
+	q, err := p.newQdisc(spec, p.tx[i])
 	if err != nil {
 		return err
 	}
@@ -167,16 +205,19 @@ func (p *Port) leaveQueues(n, had int) error {
 	if p.root.mq != nil {
 		for q := n; q < had; q++ {
 			p.root.children[q].Reset(c, packet.DropNoQueue)
-			p.tx[q].xoff.WakeDriver()
+			p.tx[q].clear(packet.DropNoQueue)
 		}
 		return nil
 	}
 	if n >= had {
 		return nil
 	}
+	for q := n; q < had; q++ {
+		p.tx[q].clear(packet.DropNoQueue)
+	}
 	// One qdisc serves all: what is for other queues stays, in order.
 	old := p.root.children[0]
-	root, err := p.newRoot(p.root.kind, "")
+	root, err := p.newRoot(p.root.spec, qdisc.Spec{})
 	if err != nil {
 		return err
 	}
@@ -200,12 +241,22 @@ func (dp *Dataplane) PortDown(port int, reason packet.Reason) {
 		c := &dp.control.cpu
 		for _, t := range p.tx {
 			t.qdisc.Load().Reset(c, reason)
-			t.xoff.WakeDriver() // a dead device never says that it has room
-			t.xoff.WakeStack()
-			t.dql.Reset(dp.control.now)
+			t.clear(reason)
 		}
 		return nil
 	})
+}
+
+// clear drops what is on the way from the qdisc to the device and lets the
+// queue run again: a dead device never says that it has room. In a pause.
+func (t *TxQueue) clear(reason packet.Reason) {
+	c := t.port.dp.control
+	if t.line != nil {
+		t.line.purge(c, t, reason)
+	}
+	t.xoff.WakeDriver()
+	t.xoff.WakeStack()
+	t.dql.Reset(c.now)
 }
 
 // DetachPort is PortDown for a device that is gone for good: no worker waits
@@ -221,8 +272,15 @@ func (dp *Dataplane) DetachPort(port int, reason packet.Reason) {
 	})
 }
 
+// Queues is the number of queues that the port was opened with.
+func (p *Port) Queues() int { return len(p.tx) }
+
 // Steer gives the port's tx queue selection, for show.
 func (p *Port) Steer() *xpsflow.Steer { return p.steer }
+
+// Reordered is how many wire packets of the port were handed to the device
+// after a later one of their flow and priority.
+func (p *Port) Reordered() uint64 { return p.order.reordered.Load() }
 
 // Accepts gives what the port's reader takes from us.
 func (p *Port) Accepts() Accept { return p.accept }
@@ -237,20 +295,103 @@ func (dp *Dataplane) TxQueueLen(port int) int {
 	return dp.ports[port].txQueueLen
 }
 
-// Qdiscs gives the root's kind, mq if that is what it is, and the qdisc of
-// each tx queue, the same one for all without mq.
-func (p *Port) Qdiscs() (kind string, mq *qdisc.MQ, children []*qdisc.Qdisc) {
-	p.dp.mu.Lock()
-	defer p.dp.mu.Unlock()
-	children = append(children, p.root.children...)
-	if p.root.mq != nil {
-		mq = &qdisc.MQ{Children: children}
+// A QdiscView is what can be seen of a qdisc.
+type QdiscView struct {
+	Kind  string
+	Stats qdisc.Stats
+}
+
+// Qdiscs gives the root qdisc, then, if that is mq, those of each tx queue,
+// at one moment.
+func (p *Port) Qdiscs() (root QdiscView, children []QdiscView) {
+	_ = p.dp.quiesce(func() error {
+		root.Kind = p.root.spec.Kind
+		if p.root.mq == nil {
+			root.Stats = p.root.children[0].Stats()
+			return nil
+		}
+		root.Stats = p.root.mq.Stats()
+		for _, q := range p.root.children {
+			children = append(children, QdiscView{q.Discipline().Kind(), q.Stats()})
+		}
+		return nil
+	})
+	return root, children
+}
+
+// ChangeQdisc changes the parameters of an fq at the root (child < 0) or of
+// mq's child number child. What a lower limit has no room for is dropped as
+// purge.
+func (dp *Dataplane) ChangeQdisc(dev string, child int, cfg qdisc.FQConfig) error {
+	p, err := dp.port(dev)
+	if err != nil {
+		return err
 	}
-	return p.root.kind, mq, children
+	return dp.quiesce(func() error {
+		q := p.root.children[0]
+		switch {
+		case child < 0 && p.root.mq != nil:
+			return fmt.Errorf("the root of %s is mq, which has no parameters; name a parent", dev)
+		case child >= 0 && (p.root.mq == nil || child >= len(p.tx)):
+			return fmt.Errorf("%s has no class :%x", dev, child+1)
+		case child >= 0:
+			q = p.root.children[child]
+		}
+		if child < 0 {
+			p.root.spec.FQ = cfg
+		}
+		return q.Change(&dp.control.cpu, cfg)
+	})
+}
+
+// FQs gives the parameters and counters of each fq of a port by tx queue, at
+// one moment; nil for other kinds. Without mq the first stands for all.
+func (dp *Dataplane) FQs(port int) (all []*FQ) {
+	_ = dp.quiesce(func() error {
+		p := dp.ports[port]
+		for i, q := range p.root.children {
+			f, ok := q.Discipline().(*qdisc.FQ)
+			if i > 0 && p.root.mq == nil {
+				break
+			}
+			if !ok {
+				all = append(all, nil)
+				continue
+			}
+			st := f.Stats()
+			next := time.Duration(0)
+			if st.TimeNextDelayed != math.MaxInt64 {
+				next = max(time.Duration(st.TimeNextDelayed+f.TimerSlack()-dp.control.now), 0)
+			}
+			all = append(all, &FQ{Config: f.Config(), Stats: st, NextPacketDelay: next})
+		}
+		return nil
+	})
+	return all
+}
+
+// An FQ is what can be seen of an fq.
+type FQ struct {
+	Config          qdisc.FQConfig
+	Stats           qdisc.FQStats
+	NextPacketDelay time.Duration // 0 = nothing waits for its time
 }
 
 // BQL gives the byte queue limit of tx queue q.
 func (p *Port) BQL(q int) bql.Stats { return p.tx[q].dql.Stats() }
+
+// SetStopHandling turns off, or on again, what keeps the qdiscs of stopped
+// queues from being run in vain; benchmarks compare the two.
+func (dp *Dataplane) SetStopHandling(on bool) {
+	_ = dp.quiesce(func() error {
+		for _, p := range dp.ports {
+			for _, q := range p.root.children {
+				q.SetStopHandling(on)
+			}
+		}
+		return nil
+	})
+}
 
 // SetBQL changes a setting of a tx queue's DQL, under its name in sysfs.
 func (dp *Dataplane) SetBQL(dev string, queue int, key string, value uint64) error {

@@ -9,6 +9,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/checksum"
 
 	"taprouter/packet"
+	"taprouter/qdisc"
 	"taprouter/tun"
 	"taprouter/tun/tuntest"
 )
@@ -53,7 +54,7 @@ func TestSegmentsGoOnAfterARefusal(t *testing.T) {
 		t.Fatal(err)
 	}
 	port := func(name string, q *tun.Queue) PortConfig {
-		return PortConfig{Name: name, Queues: []*tun.Queue{q}, TxQueueLen: 100, Qdisc: "pfifo_fast"}
+		return PortConfig{Name: name, Queues: []*tun.Queue{q}, TxQueueLen: 100, Qdisc: qdisc.Spec{Kind: "pfifo_fast"}}
 	}
 	dp := must(New(Config{Workers: 1, Memory: packet.Memory{Heads: 512, Tails: 16}, Ports: []PortConfig{port("p0", in), port("p1", out)}}))
 	dp.Publish(bridge(2))
@@ -90,8 +91,7 @@ func TestSegmentsGoOnAfterARefusal(t *testing.T) {
 		}
 	}
 	segs := uint64((payload + mss - 1) / mss)
-	dp.Totals() // the worker has ended its batch, and counted it
-	st := dp.Ports()[1].QueueStats(0)
+	st := dp.Ports()[1].QueueStats()[0]
 	if st.Segmented != supers*segs || st.TxPackets != supers*segs || st.DriverStops == 0 {
 		t.Errorf("%+v, want %d segments and at least one stop", st, supers*segs)
 	}

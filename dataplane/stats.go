@@ -2,6 +2,9 @@ package dataplane
 
 import (
 	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"taprouter/packet"
 )
@@ -70,7 +73,7 @@ type Totals struct {
 	Created  uint64 `json:"created"`  // flood copies, fragments, ICMP errors
 	Injected uint64 `json:"injected"` // sent by the control plane: ARP, ND, echo replies
 	Sent     uint64 `json:"sent"`     // written to devices
-	Queued   uint64 `json:"queued"`   // in queueing disciplines
+	Queued   uint64 `json:"queued"`   // in queueing disciplines, tx rings and on lines
 	Parked   uint64 `json:"parked"`   // waiting for a neighbour
 	Punted   uint64 `json:"punted"`   // consumed by the control plane
 	Dropped  uint64 `json:"dropped"`  // for any reason
@@ -108,16 +111,42 @@ func (dp *Dataplane) totals() Totals {
 	}
 	for _, p := range dp.ports {
 		for _, rx := range p.rx {
-			t.Received += rx.packets.Load()
+			t.Received += rx.packets
+		}
+		for _, l := range p.lines {
+			t.Queued += l.segments()
 		}
 		for i, x := range p.tx {
-			t.Sent += x.packets.Load()
+			t.Sent += x.packets
 			if i == 0 || p.root.mq != nil {
 				t.Queued += p.root.children[i].Stats().QueuedSegs
 			}
 		}
 	}
 	return t
+}
+
+// WorkerStats say what a worker has cost so far.
+type WorkerStats struct {
+	CPU     time.Duration // of its thread
+	Actions uint64        // runs of scheduled qdiscs (net_tx_action)
+}
+
+// WorkerStats gives those of each worker, while the workers are held.
+func (dp *Dataplane) WorkerStats() (all []WorkerStats) {
+	_ = dp.quiesce(func() error {
+		for _, w := range dp.workers {
+			st := WorkerStats{Actions: w.cpu.Actions}
+			var ts unix.Timespec
+			// The clock of another thread of ours: CPUCLOCK_SCHED of its id.
+			if tid := w.tid.Load(); tid != 0 && unix.ClockGettime(^tid<<3|6, &ts) == nil {
+				st.CPU = time.Duration(ts.Nano())
+			}
+			all = append(all, st)
+		}
+		return nil
+	})
+	return all
 }
 
 // Drops gives the dropped wire packets of a port by reason; port len(Ports())
@@ -141,13 +170,17 @@ type QueueStats struct {
 	Stopped                                bool
 }
 
-// QueueStats gives the counters of queue i.
-func (p *Port) QueueStats(i int) QueueStats {
-	rx, tx := p.rx[i], p.tx[i]
-	return QueueStats{
-		RxPackets: rx.packets.Load(), RxBytes: rx.bytes.Load(),
-		TxPackets: tx.packets.Load(), TxBytes: tx.bytes.Load(),
-		DriverStops: tx.driverStops.Load(), Segmented: tx.segmented.Load(), Checksummed: tx.csummed.Load(),
-		Stopped: tx.Stopped(),
-	}
+// QueueStats gives the counters of each queue, at one moment.
+func (p *Port) QueueStats() (all []QueueStats) {
+	_ = p.dp.quiesce(func() error {
+		for i, rx := range p.rx {
+			tx := p.tx[i]
+			all = append(all, QueueStats{
+				RxPackets: rx.packets, RxBytes: rx.bytes, TxPackets: tx.packets, TxBytes: tx.bytes,
+				DriverStops: tx.driverStops, Segmented: tx.segmented, Checksummed: tx.csummed, Stopped: tx.Stopped(),
+			})
+		}
+		return nil
+	})
+	return all
 }

@@ -19,6 +19,9 @@ import (
 //
 //	qdisc ─▶ Send ─▶ [ batch: DQL queued ─▶ write ─▶ DQL completed ] ─▶ pool
 //	           ▲ refused (EAGAIN): the rest stays, driver stop, EPOLLOUT wakes
+//
+//	qdisc ─▶ Send ─▶ DQL queued ─▶ [ ring ] ─▶ line ─▶ DQL completed, write ─▶ pool
+//	           ▲ ring full: the rest stays, driver stop, the line wakes
 type TxQueue struct {
 	port  *Port
 	index int
@@ -29,16 +32,21 @@ type TxQueue struct {
 	xoff  qdisc.Xoff
 	dql   bql.DQL
 
+	load     *load // nil: none ever; home's
+	watchdog timer // runs the qdisc when what it holds is due; home's
+	line     *line // nil: packets are written at once
+	ring     txRing
+	through  struct{ bytes, pkts uint32 } // that left the line since the last reap; the line's
+
 	// The run bit holder's own.
 	batch packet.Batch
 	seg   offload.Segmenter
 	hdr   [256]byte // headers of the segment being written
 
-	// Written by the run bit holder, read by anybody.
-	_                  [64]byte
-	packets, bytes     atomic.Uint64 // wire packets, frame bytes
-	driverStops        atomic.Uint64
-	segmented, csummed atomic.Uint64 // segments cut, checksums completed in software
+	// Written by the run bit holder, or by the line; read in a pause.
+	packets, bytes     uint64 // wire packets, frame bytes
+	driverStops        uint64
+	segmented, csummed uint64 // segments cut, checksums completed in software
 }
 
 // DQL starts at one superpacket and may let 512 KiB be taken at a time.
@@ -51,9 +59,13 @@ func newTxQueue(p *Port, i int, q *tun.Queue) *TxQueue {
 	home := p.dp.home(i)
 	t := &TxQueue{port: p, index: i, q: q, home: home, token: txToken + uint32(len(home.home))}
 	home.home = append(home.home, t)
+	t.watchdog.init(home, func() { t.qdisc.Load().Schedule(&home.cpu) })
 	t.dql.Init(bqlStart, bqlMax)
 	return t
 }
+
+// Arm asks for the qdisc to be run at that time. qdisc_watchdog_schedule.
+func (t *TxQueue) Arm(c *qdisc.CPU, at int64) { t.watchdog.request(t.port.dp.worker(c.ID), at) }
 
 // Stopped reports whether the stack or the driver stopped the queue.
 func (t *TxQueue) Stopped() bool { return t.xoff.Stopped() }
@@ -65,12 +77,56 @@ func (t *TxQueue) Avail() int { return t.dql.Avail() }
 // device has no room the queue stops and l keeps what was refused.
 func (t *TxQueue) Send(c *qdisc.CPU, l *packet.List) {
 	w := t.port.dp.worker(c.ID)
+	if t.line != nil {
+		t.sendLine(w, l)
+		return
+	}
 	for l.Len() > 0 && !t.xoff.DriverStopped() {
 		if t.mustSegment(l.Front()) {
 			t.sendSegments(w, l)
 		} else {
 			t.sendBatch(w, l)
 		}
+	}
+}
+
+// sendLine puts packets in the ring until it is full. Then the queue stops,
+// and the line, which frees descriptors before it looks, wakes it.
+func (t *TxQueue) sendLine(w *Worker, l *packet.List) {
+	for l.Len() > 0 {
+		n := min(t.ring.room(), l.Len())
+		if n == 0 {
+			t.driverStops++
+			t.xoff.StopDriver()
+			if t.ring.room() < t.wakeRoom() {
+				break
+			}
+			t.xoff.WakeDriver() // D5: descriptors came free meanwhile
+			continue
+		}
+		var bytes uint32
+		for p, i := l.Front(), 0; i < n; p, i = p.Next, i+1 {
+			bytes += p.WireLen
+		}
+		t.queued(bytes, n, w.now) // before the line can complete it
+		t.ring.push(l, n, w.now)
+	}
+	t.line.start(w)
+}
+
+// wakeRoom is how much of a ring that was full must be free again.
+func (t *TxQueue) wakeRoom() int { return max(int(t.ring.size)/4, 1) }
+
+// reap completes what has left the line and wakes the queue. In the kernel a
+// driver's NAPI poll does this.
+func (t *TxQueue) reap(w *Worker) {
+	if t.through.pkts == 0 {
+		return
+	}
+	t.completed(t.through.bytes, int(t.through.pkts), w)
+	t.through.bytes, t.through.pkts = 0, 0
+	if t.xoff.DriverStopped() && t.ring.room() >= t.wakeRoom() && t.xoff.WakeDriver() {
+		t.qdisc.Load().Schedule(&w.cpu)
 	}
 }
 
@@ -94,12 +150,8 @@ func (t *TxQueue) sendBatch(w *Worker, l *packet.List) {
 	var bytes uint32
 	for l.Len() > 0 && b.N < packet.MaxBatch && !t.mustSegment(l.Front()) {
 		p := l.Pop()
-		if p.Vnet.Flags&packet.NeedsCsum != 0 && t.port.accept&AcceptCsum == 0 {
-			if p.Drop = offload.Checksum(p); p.Drop != 0 {
-				w.cpu.Drops.Push(p)
-				continue
-			}
-			t.csummed.Store(t.csummed.Load() + 1)
+		if !t.checksum(w, p) {
+			continue
 		}
 		bytes += uint32(p.Len())
 		b.Add(p)
@@ -121,6 +173,20 @@ func (t *TxQueue) sendBatch(w *Worker, l *packet.List) {
 		rest = rest[1:]
 	}
 	t.completed(bytes, len(sent), w)
+}
+
+// checksum completes the checksum of p if the port's reader does not; false
+// if that failed and p was dropped.
+func (t *TxQueue) checksum(w *Worker, p *packet.Packet) bool {
+	if p.Vnet.Flags&packet.NeedsCsum == 0 || t.port.accept&AcceptCsum != 0 {
+		return true
+	}
+	if p.Drop = offload.Checksum(p); p.Drop != 0 {
+		w.cpu.Drops.Push(p)
+		return false
+	}
+	t.csummed++
+	return true
 }
 
 // sendSegments cuts the superpacket at the front of l and writes its
@@ -149,20 +215,24 @@ func (t *TxQueue) sendSegments(w *Worker, l *packet.List) {
 
 // writeSegments writes the segments of p from p.SegNext on and counts them.
 func (t *TxQueue) writeSegments(w *Worker, p *packet.Packet) (errno unix.Errno) {
-	first, bytes := p.SegNext, 0
-	for ; p.SegNext < p.Segs; p.SegNext++ {
-		n, from, size := t.seg.Segment(int(p.SegNext), t.hdr[:])
-		a, b := offload.Payload(p, from, size)
-		if errno = w.writer.WriteSegment(t.q, t.hdr[:n], a, b); errno != 0 {
-			break
-		}
-		bytes += n + size
+	for p.SegNext < p.Segs && errno == 0 {
+		errno = t.writeSegment(w, p, &t.seg, t.hdr[:])
 	}
-	n := uint64(p.SegNext - first)
-	t.segmented.Store(t.segmented.Load() + n)
-	t.packets.Store(t.packets.Load() + n)
-	t.bytes.Store(t.bytes.Load() + uint64(bytes))
 	return errno
+}
+
+// writeSegment writes the next segment of p, which seg was set up for.
+func (t *TxQueue) writeSegment(w *Worker, p *packet.Packet, seg *offload.Segmenter, hdr []byte) unix.Errno {
+	n, from, size := seg.Segment(int(p.SegNext), hdr)
+	a, b := offload.Payload(p, from, size)
+	if errno := w.writer.WriteSegment(t.q, hdr[:n], a, b); errno != 0 {
+		return errno
+	}
+	p.SegNext++
+	t.segmented++
+	t.packets++
+	t.bytes += uint64(n + size)
+	return 0
 }
 
 // queued tells DQL what the device is about to get; over the limit the queue
@@ -183,21 +253,20 @@ func (t *TxQueue) completed(bytes uint32, pkts int, w *Worker) {
 	}
 }
 
-// end ends packets that were written: counted, released, freed.
+// end ends packets that were written: counted, their order watched, released,
+// freed.
 func (t *TxQueue) end(w *Worker, pkts []*packet.Packet) {
 	if len(pkts) == 0 {
 		return
 	}
-	var n, bytes uint64
 	for _, p := range pkts {
 		if p.SegNext != 0 {
 			continue // counted segment by segment
 		}
-		n += uint64(p.Segs)
-		bytes += uint64(p.Len())
+		t.packets += uint64(p.Segs)
+		t.bytes += uint64(p.Len())
 	}
-	t.packets.Store(t.packets.Load() + n)
-	t.bytes.Store(t.bytes.Load() + bytes)
+	t.port.order.see(pkts)
 	xpsflow.CompleteBatch(pkts)
 	for _, p := range pkts {
 		w.cache.Put(p)
@@ -214,7 +283,7 @@ func (t *TxQueue) refuse(l *packet.List, pkts []*packet.Packet) {
 	}
 	rest.Append(l)
 	*l = rest
-	t.driverStops.Store(t.driverStops.Load() + 1)
+	t.driverStops++
 	t.xoff.StopDriver()
 	if t.home.poller.WatchWritable(t.q, t.token) != nil {
 		t.xoff.WakeDriver() // the device is gone: the next write says so
@@ -223,13 +292,16 @@ func (t *TxQueue) refuse(l *packet.List, pkts []*packet.Packet) {
 
 // fail drops a packet that the device would not take and never will.
 func (t *TxQueue) fail(w *Worker, p *packet.Packet, errno unix.Errno) {
+	p.Drop = txReason(errno)
+	w.cpu.Drops.Push(p)
+}
+
+func txReason(errno unix.Errno) packet.Reason {
 	switch errno {
 	case unix.EINVAL, unix.EMSGSIZE:
-		p.Drop = packet.DropTxInval
+		return packet.DropTxInval
 	case unix.EBADFD, unix.EBADF, unix.ENODEV, unix.EPIPE, unix.ECONNRESET:
-		p.Drop = packet.DropDeviceGone
-	default: // EIO: the interface is down
-		p.Drop = packet.DropTxError
+		return packet.DropDeviceGone
 	}
-	w.cpu.Drops.Push(p)
+	return packet.DropTxError // EIO: the interface is down
 }

@@ -9,6 +9,7 @@ import (
 
 	"taprouter/classify"
 	"taprouter/forward"
+	"taprouter/internal/minheap"
 	"taprouter/packet"
 	"taprouter/qdisc"
 	"taprouter/tun"
@@ -18,9 +19,10 @@ import (
 // A Worker is the stand-in for a CPU: one goroutine on a thread of its own.
 // Everything in it belongs to that goroutine except what says otherwise.
 type Worker struct {
-	id  int
-	dp  *Dataplane
-	now int64 // the batch clock: monotonic ns, read once a turn
+	id    int
+	dp    *Dataplane
+	now   int64 // the batch clock: monotonic ns, read once a turn
+	stamp int64 // of the last packet that got its tx queue: the batch clock, but no two are equal
 
 	cpu    qdisc.CPU // scheduled qdiscs, packets that qdiscs refused
 	cache  *packet.Cache
@@ -43,9 +45,14 @@ type Worker struct {
 	idle   bool  // the last wait ended without work
 	starve bool  // reading ended for want of buffers
 
+	tid      atomic.Int32
 	counters workerCounters // written here, read by anybody
 
+	timers minheap.Heap[*timer]
+	ticked bool // a timer has fired in this turn
+
 	inbox atomic.Pointer[request] // pushed by anybody, taken here
+	kicks atomic.Pointer[timer]   // asked for by other workers, taken here
 	// epoch is odd while the worker may touch shared state. Written here, read
 	// by quiesce: a worker that has even epoch looks at paused before it goes on.
 	epoch atomic.Uint32
@@ -85,6 +92,8 @@ func newWorker(dp *Dataplane, id, ports int, seed classify.Seed, opts classify.O
 // run is the worker's life. The thread is locked and never given back.
 func (w *Worker) run() {
 	runtime.LockOSThread()
+	w.tid.Store(int32(unix.Gettid()))
+	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) // ns, of this thread: departures are timed
 	var events []tun.Event
 	for !w.dp.stopping.Load() {
 		w.enter()
@@ -105,6 +114,8 @@ func (w *Worker) poll() {
 		w.transmit()
 	}
 	w.serveInbox()
+	w.serveKicks()
+	w.expire()                          // packets that leave lines now, qdiscs whose packets are due
 	for n := len(w.ready); n > 0; n-- { // each readable queue gets one batch a turn
 		rx := w.ready[0]
 		w.ready = append(w.ready[:0], w.ready[1:]...)
@@ -179,9 +190,11 @@ func (w *Worker) flush(port int) {
 	p := w.dp.ports[port]
 	pkts := e.pkts[:e.n]
 	e.n = 0
+	w.stamp = max(w.stamp, w.now)
 	p.steer.SelectBatch(w.id, pkts)
 	for _, pkt := range pkts {
-		pkt.Stamp = w.now
+		w.stamp++
+		pkt.Stamp = w.stamp
 		l := &w.lists[pkt.TxQ]
 		if l.Len() == 0 {
 			w.usedQ = append(w.usedQ, int(pkt.TxQ))
@@ -235,16 +248,18 @@ func (w *Worker) wait() []tun.Event {
 	w.starve = false
 	timeout, raw := int64(rawWait), true
 	switch {
-	case len(w.ready) > 0 || w.cpu.Pending() || w.inbox.Load() != nil:
+	case len(w.ready) > 0 || w.cpu.Pending() || w.inbox.Load() != nil || w.kicks.Load() != nil:
 		timeout = 0
 	case w.idle:
 		timeout, raw = -1, false
 	}
+	timeout = w.untilTimer(timeout)
 	events, woken, err := w.poller.Wait(timeout, raw)
 	if err != nil {
 		panic(fmt.Sprintf("dataplane: worker %d: %v", w.id, err))
 	}
-	w.idle = len(events) == 0 && !woken && timeout != 0
+	w.idle = len(events) == 0 && !woken && timeout != 0 && !w.ticked
+	w.ticked = false
 	return events
 }
 

@@ -17,6 +17,7 @@ import (
 	"os"
 	"time"
 
+	"taprouter/internal/spawn"
 	"taprouter/internal/traffic"
 )
 
@@ -128,7 +129,7 @@ type demo struct {
 	names names
 	show  *progress
 
-	router  *router
+	router  *spawn.Router
 	a, b    *traffic.Agent
 	targets map[path]target
 }
@@ -159,7 +160,7 @@ func (d *demo) run(ctx context.Context) (*result, error) {
 // start brings up the router and the agents and waits until each path works.
 func (d *demo) start(ctx context.Context, cancel context.CancelCauseFunc) (err error) {
 	d.show.say("starting the router %s between %s and %s", d.names.router, d.names.nsA, d.names.nsB)
-	if d.router, err = startRouter(ctx, d.opt.Router, d.names, cancel); err != nil {
+	if d.router, err = spawn.Start(ctx, d.opt.Router, d.names.router, d.names.config(), cancel); err != nil {
 		return err
 	}
 	if d.a, err = traffic.StartIn(d.names.nsA, d.show, d.opt.Router, AgentCommand); err != nil {
@@ -178,7 +179,7 @@ func (d *demo) keep(ctx context.Context) {
 		d.names.router, d.names.nsA, d.names.nsB)
 	select {
 	case <-ctx.Done():
-	case <-d.router.p.Done():
+	case <-d.router.Done():
 	}
 }
 
@@ -194,7 +195,7 @@ func (d *demo) clean() error {
 	}
 	var err error
 	if d.router != nil {
-		err = d.router.stop()
+		err = d.router.Stop()
 	}
 	return errors.Join(err, d.names.remove())
 }

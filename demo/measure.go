@@ -24,10 +24,10 @@ func (d *demo) observe(ctx context.Context) (o observation, err error) {
 	if o.b, err = d.b.Counters(ctx); err != nil {
 		return o, err
 	}
-	if o.drops, err = d.router.drops(ctx); err != nil {
+	if o.drops, err = d.drops(ctx); err != nil {
 		return o, err
 	}
-	o.cpu, err = processCPU(d.router.pid())
+	o.cpu, err = processCPU(d.router.PID())
 	return o, err
 }
 

@@ -10,9 +10,9 @@ import (
 )
 
 // drops gives the router's drops so far.
-func (r *router) drops(ctx context.Context) (dropCounts, error) {
+func (d *demo) drops(ctx context.Context) (dropCounts, error) {
 	var list []api.Drop
-	if err := r.api.Get(ctx, "drops", &list); err != nil {
+	if err := d.router.API.Get(ctx, "drops", &list); err != nil {
 		return nil, err
 	}
 	c := dropCounts{}
@@ -72,14 +72,14 @@ func (d *demo) account(ctx context.Context, res *result) error {
 	}
 	var links []api.Link
 	var qdiscs []api.Qdisc
-	if err := d.router.api.Get(ctx, "links", &links); err != nil {
+	if err := d.router.API.Get(ctx, "links", &links); err != nil {
 		return err
 	}
-	if err := d.router.api.Get(ctx, "qdiscs", &qdiscs); err != nil {
+	if err := d.router.API.Get(ctx, "qdiscs", &qdiscs); err != nil {
 		return err
 	}
 	res.Queues = join(links, qdiscs)
-	return d.router.api.Get(ctx, "xps", &res.xps)
+	return d.router.API.Get(ctx, "xps", &res.xps)
 }
 
 // join puts each queue together with its qdisc, mq's children being in the
@@ -135,7 +135,7 @@ func (d *demo) quiet(ctx context.Context) (s api.Status, err error) {
 	for range quietTries {
 		last := s.Totals
 		s = api.Status{}
-		if err = d.router.api.Get(ctx, "status", &s); err != nil || s.Totals == last && s.Totals.Queued == 0 && s.Balanced {
+		if err = d.router.API.Get(ctx, "status", &s); err != nil || s.Totals == last && s.Totals.Queued == 0 && s.Balanced {
 			return s, err
 		}
 		select {

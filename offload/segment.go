@@ -90,6 +90,9 @@ func (s *Segmenter) headers(h []byte) bool {
 	return true
 }
 
+// Len is the length of segment i in bytes, headers included.
+func (s *Segmenter) Len(i int) int { return s.hdr + min(s.size, s.payload-i*s.size) }
+
 // fold makes the ones' complement sum of a length, which may need 17 bits.
 func fold(n int) uint16 { return checksum.Combine(uint16(n>>16), uint16(n)) }
 

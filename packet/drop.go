@@ -29,6 +29,10 @@ const (
 	DropPuntFull
 	DropLinkDown
 	DropQdisc
+	DropFQLimit
+	DropFQFlowLimit
+	DropFQHorizon
+	DropDelay
 	DropGraft
 	DropPurge
 	DropNoQueue
@@ -64,6 +68,10 @@ var reasons = [NumReasons]struct{ name, text string }{
 	DropPuntFull:     {"punt_full", "the ring to the control plane is full"},
 	DropLinkDown:     {"link_down", "the egress port is down"},
 	DropQdisc:        {"qdisc_full", "refused by the queueing discipline"},
+	DropFQLimit:      {"fq_limit", "fq: the band holds limit packets"},
+	DropFQFlowLimit:  {"fq_flow_limit", "fq: the flow holds flow_limit packets"},
+	DropFQHorizon:    {"fq_horizon", "fq: the packet's departure time is beyond the horizon"},
+	DropDelay:        {"delay_full", "the line's delay holds its share of the pool"},
 	DropGraft:        {"graft", "refused by the new queueing discipline at a graft"},
 	DropPurge:        {"purge", "in a queue that was reset"},
 	DropNoQueue:      {"no_queue", "the tx queue does not exist any more"},

@@ -13,6 +13,9 @@ func (l *List) Len() int { return l.n }
 // Front gives the first packet without taking it; nil if there is none.
 func (l *List) Front() *Packet { return l.head }
 
+// Back gives the last packet; nil if there is none.
+func (l *List) Back() *Packet { return l.tail }
+
 // Push appends p and takes ownership of it.
 func (l *List) Push(p *Packet) {
 	p.Next = nil

@@ -102,7 +102,12 @@ type Packet struct {
 	Segs    uint16 // wire packets: 1, or the segments of a GSO packet (pkt_segs)
 	SegNext uint16 // segments already written by software segmentation
 	WireLen uint32 // bytes on the wire of all segments (qdisc_pkt_len)
-	Stamp   int64  // batch clock at queue selection, ns
+	Stamp   int64  // at queue selection: rises with each packet of a worker, about ns
+	TxTime  int64  // earliest departure on the monotonic clock, ns; 0 = any (skb->tstamp, SO_TXTIME)
+
+	// A qdisc's own while it holds the packet (skb->cb).
+	DueAt int64 // ns
+	Band  uint8
 
 	// Slot is the flow table bucket that counts this packet as in flight, nil
 	// if none does. xpsflow sets and clears it.

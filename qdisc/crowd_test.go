@@ -150,8 +150,9 @@ func (c *crowd) settle(cpu *CPU) {
 	}
 }
 
-func (k *sink) Stopped() bool { return k.xoff.Stopped() }
-func (k *sink) Avail() int    { return k.avail }
+func (k *sink) Stopped() bool   { return k.xoff.Stopped() }
+func (k *sink) Avail() int      { return k.avail }
+func (k *sink) Arm(*CPU, int64) {}
 
 // Send takes what there is room for.
 func (k *sink) Send(_ *CPU, l *packet.List) {

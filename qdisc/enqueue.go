@@ -50,12 +50,16 @@ func (q *Qdisc) holdMemory(c *CPU, l *packet.List) {
 	q.drop(c, &refused, packet.DropNoBuffer)
 }
 
+// drop counts the packets of l and leaves them to the worker, with this
+// reason or, if that is NotDropped, with their own.
 func (q *Qdisc) drop(c *CPU, l *packet.List, reason packet.Reason) {
 	n := 0
 	for p := l.Pop(); p != nil; p = l.Pop() {
 		n += int(p.Segs - p.SegNext)
-		p.Drop = reason
+		if reason != packet.NotDropped {
+			p.Drop = reason
+		}
 		c.Drops.Push(p)
 	}
-	bump(&q.shards[c.ID].drops, n)
+	q.shards[c.ID].drops += uint64(n)
 }

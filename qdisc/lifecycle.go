@@ -1,6 +1,10 @@
 package qdisc
 
-import "taprouter/packet"
+import (
+	"fmt"
+
+	"taprouter/packet"
+)
 
 // Deactivate keeps scheduled runs away from the qdisc. Senders may still
 // hold it: the caller waits until each of them has seen another one.
@@ -29,7 +33,11 @@ func (q *Qdisc) takeAll(c *CPU, all *packet.List) {
 	q.state.And(^uint32(nonEmpty)) // O4: like any clear, before the look
 	all.Append(&q.requeued)
 	all.Append(&q.badTxq)
-	for p := q.d.Dequeue(); p != nil; p = q.d.Dequeue() {
+	if q.timed != nil {
+		q.timed.Reset(all)
+		q.afterTimed(c, all.Front())
+	}
+	for p := q.d.Dequeue(c.Now); p != nil; p = q.d.Dequeue(c.Now) {
 		all.Push(p)
 	}
 	q.noteUnfilled()
@@ -61,6 +69,29 @@ func (q *Qdisc) MoveTo(c *CPU, to func(*packet.Packet) *Qdisc) {
 			p = next
 		}
 	})
+}
+
+// Change changes the parameters of an fq. What a lower limit has no room for
+// is dropped as purge. Nobody may send meanwhile.
+func (q *Qdisc) Change(c *CPU, cfg FQConfig) error {
+	f, ok := q.d.(*FQ)
+	if !ok {
+		return fmt.Errorf("%s has no parameters to change", q.d.Kind())
+	}
+	if err := cfg.Check(); err != nil {
+		return err
+	}
+	q.Locked(c, func() {
+		var surplus packet.List
+		f.Change(cfg, &surplus)
+		s := sumOf(&surplus)
+		q.shards[c.ID].queued(&s, -1)
+		q.mem.Add(-int64(s.mem))
+		q.drop(c, &surplus, packet.DropPurge)
+		q.afterTimed(c, nil)
+		q.state.Or(missed) // what had to wait may be allowed to leave now
+	})
+	return nil
 }
 
 // Resize changes the length of a discipline that has one, in packets. What

@@ -60,19 +60,9 @@ func (d *PfifoFast) sameBand(l *packet.List, band uint8) int {
 }
 
 // Dequeue takes the next packet; nil if every band is empty.
-func (d *PfifoFast) Dequeue() *packet.Packet {
+func (d *PfifoFast) Dequeue(int64) *packet.Packet {
 	for i := range d.rings {
 		if p := d.rings[i].pop(); p != nil {
-			return p
-		}
-	}
-	return nil
-}
-
-// Peek gives what Dequeue would take.
-func (d *PfifoFast) Peek() *packet.Packet {
-	for i := range d.rings {
-		if p := d.rings[i].peek(); p != nil {
 			return p
 		}
 	}

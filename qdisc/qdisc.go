@@ -21,6 +21,8 @@ type CPU struct {
 	Now   int64       // the batch clock in ns
 	Drops packet.List // packets with a reason; the worker counts and frees them
 
+	Actions uint64 // runs of scheduled qdiscs
+
 	output     *Qdisc // FIFO of scheduled qdiscs (softnet_data.output_queue)
 	outputTail *Qdisc
 }
@@ -31,6 +33,9 @@ type Txq interface {
 	Stopped() bool
 	// Avail is how many bytes the queue's DQL lets go; 0 without DQL.
 	Avail() int
+	// Arm asks for the qdisc to be scheduled at that time, in ns of the batch
+	// clock (qdisc_watchdog_schedule). Only the latest call counts.
+	Arm(c *CPU, at int64)
 	// Send takes packets from the front of l, in order, and ends them. What
 	// stays in l was refused for now. Only the run bit holder calls it.
 	Send(c *CPU, l *packet.List)
@@ -44,19 +49,39 @@ type Discipline interface {
 	// Enqueue takes what it accepts from l, which is not empty, and says what
 	// that was; what stays in l was refused.
 	Enqueue(l *packet.List) Sum
-	Dequeue() *packet.Packet
-	Peek() *packet.Packet
+	// Dequeue takes the next packet; now is the batch clock.
+	Dequeue(now int64) *packet.Packet
 	// Len is the number of packets, including those that an Enqueue which has
 	// not returned is about to add: Dequeue may find none while Len is not 0.
 	Len() int
+}
+
+// A Timed discipline also decides when packets leave, and drops some that it
+// has accepted. All of it is called by the run bit holder only.
+type Timed interface {
+	Discipline
+	// Intake takes in what Enqueue was given and applies limits to it. The
+	// qdisc calls it when the queue is stopped; Dequeue sees to it otherwise.
+	Intake(now int64)
+	// TakeDropped gives the packets dropped since the last call, with reasons.
+	TakeDropped() packet.List
+	// Due is when Dequeue, which found nothing, will find a packet;
+	// MaxInt64 if it has none that waits.
+	Due() int64
+	// TimerSlack is by how many ns the qdisc may be run after that.
+	TimerSlack() int64
+	// Reset takes all packets, those that wait included.
+	Reset(all *packet.List)
 }
 
 // A Qdisc is a discipline with the run protocol around it, for one tx queue
 // or, as the root of a whole port, for several.
 type Qdisc struct {
 	d      Discipline
+	timed  Timed // d, if it is one
 	txqs   []Txq // by packet.TxQ; one only: every packet's
 	bypass bool
+	spin   bool  // a stopped queue keeps missed, and so is run again and again
 	limit  int64 // bytes of pool memory that may be held, 0 = any
 	shards []shard
 
@@ -78,8 +103,13 @@ type Qdisc struct {
 
 // New puts the run protocol around d. cpus is the number of CPU ids.
 func New(d Discipline, txqs []Txq, cpus int) *Qdisc {
-	return &Qdisc{d: d, txqs: txqs, bypass: d.CanBypass(), shards: make([]shard, cpus)}
+	timed, _ := d.(Timed)
+	return &Qdisc{d: d, timed: timed, txqs: txqs, bypass: d.CanBypass(), shards: make([]shard, cpus)}
 }
+
+// Held is how many bytes of pool memory the qdisc's packets hold; anybody may
+// ask.
+func (q *Qdisc) Held() int { return int(q.mem.Load()) }
 
 // Discipline gives what New got, for show and for changes in a pause.
 func (q *Qdisc) Discipline() Discipline { return q.d }
@@ -90,6 +120,10 @@ func (q *Qdisc) SetMemoryLimit(n int) { q.limit = int64(n) }
 // SetBypass turns the bypass of an empty qdisc off or on again, before
 // traffic; benchmarks compare the two.
 func (q *Qdisc) SetBypass(on bool) { q.bypass = on && q.d.CanBypass() }
+
+// SetStopHandling turns off, or on again, what keeps a run from being repeated
+// while its tx queue is stopped; benchmarks compare the two.
+func (q *Qdisc) SetStopHandling(on bool) { q.spin = !on }
 
 // Stats are a qdisc's counters as tc shows them. Packets are wire packets
 // and bytes qdisc bytes; Qlen counts packet objects.
@@ -113,47 +147,43 @@ func (s *Stats) Add(o Stats) {
 	s.QueuedSegs += o.QueuedSegs
 }
 
-// A shard is one CPU's part of the counters, written by that CPU only. Its
-// qlen may be negative, as packets are enqueued on one CPU and dequeued on
-// another: only sums mean something.
+// A shard is one CPU's part of the counters, the CPU's own: who reads them
+// holds the CPUs. Its qlen may be negative, as packets are enqueued on one CPU
+// and dequeued on another: only sums mean something.
 type shard struct {
-	bytes, packets, drops, requeues atomic.Uint64
-	qlen, backlog, segs             atomic.Int64
+	bytes, packets, drops, requeues uint64
+	qlen, backlog, segs             int64
 	_                               [cacheLine - 7*8]byte
 }
 
-func bump(v *atomic.Uint64, n int) { v.Store(v.Load() + uint64(n)) } // one writer
-func shift(v *atomic.Int64, n int) { v.Store(v.Load() + int64(n)) }
-
 // queued counts packets that came in (or, with sign -1, went out).
 func (s *shard) queued(x *Sum, sign int) {
-	shift(&s.qlen, sign*x.n)
-	shift(&s.backlog, sign*x.bytes)
-	shift(&s.segs, sign*x.segs)
+	s.qlen += int64(sign * x.n)
+	s.backlog += int64(sign * x.bytes)
+	s.segs += int64(sign * x.segs)
 }
 
 // sent counts packets on their way to the device.
 func (s *shard) sent(x *Sum) {
-	bump(&s.bytes, x.bytes)
-	bump(&s.packets, x.segs)
+	s.bytes += uint64(x.bytes)
+	s.packets += uint64(x.segs)
 }
 
-// Stats adds up the shards. A dequeue may be counted before its enqueue, so
-// that a sum can be below zero for a moment; it is given as zero.
+// Stats adds up the shards, while no CPU runs.
 func (q *Qdisc) Stats() Stats {
 	var st Stats
 	var qlen, backlog, segs int64
 	for i := range q.shards {
 		s := &q.shards[i]
-		st.Bytes += s.bytes.Load()
-		st.Packets += s.packets.Load()
-		st.Drops += s.drops.Load()
-		st.Requeues += s.requeues.Load()
-		qlen += s.qlen.Load()
-		backlog += s.backlog.Load()
-		segs += s.segs.Load()
+		st.Bytes += s.bytes
+		st.Packets += s.packets
+		st.Drops += s.drops
+		st.Requeues += s.requeues
+		qlen += s.qlen
+		backlog += s.backlog
+		segs += s.segs
 	}
-	st.Qlen, st.Backlog, st.QueuedSegs = uint64(max(qlen, 0)), uint64(max(backlog, 0)), uint64(max(segs, 0))
+	st.Qlen, st.Backlog, st.QueuedSegs = uint64(qlen), uint64(backlog), uint64(segs)
 	return st
 }
 

@@ -26,8 +26,9 @@ type fakeTxq struct {
 	sends int
 }
 
-func (f *fakeTxq) Stopped() bool { return f.xoff.Stopped() }
-func (f *fakeTxq) Avail() int    { return f.avail }
+func (f *fakeTxq) Stopped() bool   { return f.xoff.Stopped() }
+func (f *fakeTxq) Avail() int      { return f.avail }
+func (f *fakeTxq) Arm(*CPU, int64) {}
 func (f *fakeTxq) Send(_ *CPU, l *packet.List) {
 	f.sends++
 	for l.Len() > 0 {

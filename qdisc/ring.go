@@ -101,10 +101,5 @@ func (r *ring) pop() *packet.Packet {
 	return p
 }
 
-// peek gives the oldest packet without taking it. Run bit holder only.
-func (r *ring) peek() *packet.Packet {
-	return r.slots[r.tail.Load()&uint32(len(r.slots)-1)].Load()
-}
-
 // len is the number of places that are reserved.
 func (r *ring) len() int { return int(r.head.Load() - r.tail.Load()) }

@@ -134,7 +134,7 @@ func (q *Qdisc) requeue(c *CPU) {
 	q.batch.Append(&q.requeued) // the batch was the front of it, or it is empty
 	q.requeued, q.batch = q.batch, packet.List{}
 	q.shards[c.ID].queued(&s, 1)
-	bump(&q.shards[c.ID].requeues, s.n)
+	q.shards[c.ID].requeues += uint64(s.n)
 	q.mem.Add(int64(s.mem))
 	q.state.Or(missed) // no schedule: end sees to that
 }
@@ -143,6 +143,9 @@ func (q *Qdisc) requeue(c *CPU) {
 // asks for no further run, as the wake will schedule one, but keeps in mind
 // that packets wait. qdisc_maybe_clear_missed.
 func (q *Qdisc) maybeClearMissed(t Txq) {
+	if q.spin {
+		return
+	}
 	q.state.And(^uint32(missed))
 	// O5: after the clear, look whether the queue is still stopped. A wake in
 	// between found the run bit taken and its missed has just been cleared.
@@ -161,6 +164,7 @@ func (q *Qdisc) dequeueBatch(c *CPU, budget int) int {
 	from := &q.requeued
 	if from.Len() == 0 {
 		if len(q.txqs) == 1 && q.txqs[0].Stopped() {
+			q.intake(c)
 			q.maybeClearMissed(q.txqs[0])
 			return 0
 		}
@@ -169,8 +173,9 @@ func (q *Qdisc) dequeueBatch(c *CPU, budget int) int {
 	fresh := from == &q.badTxq // not yet counted as sent
 	p := from.Front()
 	if p == nil {
-		p = q.dequeue()
+		p = q.dequeue(c)
 	} else if t := q.txq(p); t.Stopped() {
+		q.intake(c)
 		q.maybeClearMissed(t)
 		return 0
 	} else {
@@ -183,9 +188,9 @@ func (q *Qdisc) dequeueBatch(c *CPU, budget int) int {
 	switch {
 	case !fresh:
 	case len(q.txqs) == 1:
-		q.bulkFast(&s, budget)
+		q.bulkFast(c, &s, budget)
 	default:
-		q.bulkSlow(&s) // badTxq is empty now: it never holds more than one
+		q.bulkSlow(c, &s) // badTxq is empty now: it never holds more than one
 	}
 	q.shards[c.ID].queued(&s, -1)
 	if fresh {
@@ -203,9 +208,9 @@ func (q *Qdisc) take(p *packet.Packet, s *Sum) {
 
 // bulkFast takes further packets for as long as DQL lets bytes go; the last
 // may go over.
-func (q *Qdisc) bulkFast(s *Sum, budget int) {
+func (q *Qdisc) bulkFast(c *CPU, s *Sum, budget int) {
 	for avail := q.txqs[0].Avail(); s.bytes < avail && s.n <= budget; {
-		p := q.dequeue()
+		p := q.dequeue(c)
 		if p == nil {
 			return
 		}
@@ -215,10 +220,10 @@ func (q *Qdisc) bulkFast(s *Sum, budget int) {
 
 // bulkSlow takes a few further packets of the same tx queue. The first of
 // another queue waits in badTxq, still counted as queued, and ends the batch.
-func (q *Qdisc) bulkSlow(s *Sum) {
+func (q *Qdisc) bulkSlow(c *CPU, s *Sum) {
 	txq := q.batch.Front().TxQ
 	for range slowBulk {
-		p := q.dequeue()
+		p := q.dequeue(c)
 		if p == nil {
 			return
 		}
@@ -233,20 +238,49 @@ func (q *Qdisc) bulkSlow(s *Sum) {
 // dequeue takes a packet from the discipline. Only when that is empty are
 // missed and draining cleared, and then it is looked at once more: a
 // producer that saw missed set has left its packet to us. pfifo_fast_dequeue.
-func (q *Qdisc) dequeue() *packet.Packet {
-	p := q.d.Dequeue()
+func (q *Qdisc) dequeue(c *CPU) *packet.Packet {
+	p := q.d.Dequeue(c.Now)
 	if p == nil && !q.empty() {
 		q.state.And(^uint32(nonEmpty)) // O4: before the second look
-		p = q.d.Dequeue()
+		p = q.d.Dequeue(c.Now)
 	}
 	if p == nil {
 		q.noteUnfilled()
 	}
+	if q.timed != nil {
+		q.afterTimed(c, p)
+	}
 	return p
 }
 
+// afterTimed does what the Dequeue of a timed discipline left to do: it ends
+// what was dropped and, if there was no packet, asks for the run in which
+// there will be one.
+func (q *Qdisc) afterTimed(c *CPU, p *packet.Packet) {
+	if l := q.timed.TakeDropped(); l.Len() > 0 {
+		s := sumOf(&l)
+		q.shards[c.ID].queued(&s, -1)
+		q.mem.Add(-int64(s.mem))
+		q.drop(c, &l, packet.NotDropped)
+	}
+	if p == nil {
+		if at := q.timed.Due(); at != never {
+			q.txqs[0].Arm(c, at+q.timed.TimerSlack())
+		}
+	}
+}
+
+// intake applies the limits of a timed discipline to what has arrived while
+// its tx queue is stopped.
+func (q *Qdisc) intake(c *CPU) {
+	if q.timed != nil {
+		q.timed.Intake(c.Now)
+		q.afterTimed(c, q.batch.Front())
+	}
+}
+
 // noteUnfilled remembers that the discipline, in which Dequeue found nothing,
-// is not empty: a producer has reserved places and not yet filled them, and
+// is not empty: its packets wait for their time, or a producer has reserved places and not yet filled them, and
 // others may have filled those behind. All of them leave when that producer
 // runs the qdisc; until then none of the others may take the bypass, as it
 // would overtake its own packets.

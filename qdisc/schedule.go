@@ -27,6 +27,7 @@ func (c *CPU) TxAction() {
 	c.output, c.outputTail = nil, nil
 	for q != nil {
 		next := q.next // O7: read before sched is cleared, then it may be linked again
+		c.Actions++
 		if q.state.And(^uint32(sched))&deactivated == 0 && q.begin() {
 			q.run(c)
 			q.end(c)

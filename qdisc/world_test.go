@@ -48,8 +48,7 @@ type fifo struct{ ring }
 func (*fifo) Kind() string                     { return "fifo" }
 func (*fifo) CanBypass() bool                  { return true }
 func (f *fifo) Enqueue(l *packet.List) (s Sum) { f.push(l, &s); return s }
-func (f *fifo) Dequeue() *packet.Packet        { return f.pop() }
-func (f *fifo) Peek() *packet.Packet           { return f.peek() }
+func (f *fifo) Dequeue(int64) *packet.Packet   { return f.pop() }
 func (f *fifo) Len() int                       { return f.len() }
 
 func newWorld(txqs, cpus, limit int) *world {
@@ -172,7 +171,8 @@ func (w *world) check() error {
 	return nil
 }
 
-func (d *device) Stopped() bool { return d.xoff.Stopped() }
+func (d *device) Stopped() bool   { return d.xoff.Stopped() }
+func (d *device) Arm(*CPU, int64) {}
 
 func (d *device) Avail() int {
 	if d.limit == 0 {

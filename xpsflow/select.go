@@ -28,23 +28,36 @@ func (s *Steer) Select(worker int, hash uint32, pkts []*packet.Packet) {
 		return
 	}
 	c := s.conf.Load()
-	want := c.xps.choose(worker, hash, c.queues)
+	want := c.want(worker, hash)
 	ch, ok := choice{use: want, was: want}, true
 	if hash != 0 && c.track {
 		for ch, ok = c.lookup(hash, want, len(pkts)); !ok; ch, ok = c.lookup(hash, want, len(pkts)) {
 			c = s.conf.Load()
-			want = c.xps.choose(worker, hash, c.queues)
+			want = c.want(worker, hash)
 		}
 	}
 	for _, p := range pkts {
 		p.TxQ = uint16(ch.use)
 		p.Slot = ch.slot
 	}
-	if w := &s.workers[worker]; ch.use != want {
+	w := &s.workers[worker]
+	if ch.hit {
+		w.collisions.Store(w.collisions.Load() + uint64(len(pkts)))
+	}
+	if ch.use != want {
 		w.refused.Store(w.refused.Load() + uint64(len(pkts)))
 	} else if ch.use != ch.was && ch.was >= 0 {
 		w.moves.Store(w.moves.Load() + 1)
 	}
+}
+
+// want is the queue that a packet would get without a flow table.
+func (c *config) want(worker int, hash uint32) int {
+	q := c.xps.choose(worker, hash, c.queues)
+	if c.hop != 0 {
+		q = (q + c.hop) % c.queues
+	}
+	return q
 }
 
 // A choice is the outcome of a lookup.
@@ -52,6 +65,7 @@ type choice struct {
 	use  int            // the queue to take
 	was  int            // the queue of the packets before; -1: none, or it is gone
 	slot *atomic.Uint64 // counts the packets; nil: nothing does
+	hit  bool           // another flow's packets were in flight in the bucket
 }
 
 // lookup finds the queue of n packets: in the first table of old, oldest
@@ -63,20 +77,23 @@ type choice struct {
 func (c *config) lookup(hash uint32, want, n int) (ch choice, ok bool) {
 	for _, t := range c.old {
 		e := t.slot(hash)
-		if use, was, ok := claim(e, want, c.queues, n, true); ok {
-			return choice{use, was, e}, true
+		if use, was, w, ok := claim(e, want, c.queues, n, true); ok {
+			return choice{use, was, e, t.collides(hash, w, n)}, true
 		}
 	}
 	if c.table == nil {
-		return choice{want, want, nil}, true
+		return choice{use: want, was: want}, true
 	}
 	e := c.table.slot(hash)
 	if c.table.mode == DQL {
 		use, was := selectDQL(e, c, want)
-		return choice{use, was, nil}, true
+		return choice{use: use, was: was}, true
 	}
-	use, was, ok := claim(e, want, c.queues, n, false)
-	return choice{use, was, e}, ok
+	use, was, w, ok := claim(e, want, c.queues, n, false)
+	if !ok {
+		return choice{}, false
+	}
+	return choice{use, was, e, c.table.collides(hash, w, n)}, true
 }
 
 // selectDQL is the published scheme with its faults, which are there to be
@@ -104,14 +121,14 @@ func (o ops) enqueued() uint32 {
 	if o.enq == nil {
 		return 0
 	}
-	return o.enq.Load()
+	return uint32(o.enq.Load() >> 32)
 }
 
 func (o ops) completed() uint32 {
 	if o.done == nil {
 		return 0
 	}
-	return o.done.Load()
+	return uint32(o.done.Load() >> 32)
 }
 
 // Complete tells the flow table that p has ended, sent or dropped anywhere.

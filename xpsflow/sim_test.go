@@ -29,7 +29,7 @@ type simQueue struct {
 	shut, held bool
 	busy       bool // band 0 always has more: bands 1 and 2 wait
 	nic        []*packet.Packet
-	enq, done  atomic.Uint32 // move where BQL's would: at the NIC
+	enq, done  atomic.Uint64 // high halves move where BQL's would: at the NIC
 }
 
 // newPort has two queues and two workers, each of which prefers its own.
@@ -72,14 +72,14 @@ func (p *port) run() {
 		q := &p.queues[i]
 		for b := 0; b < len(q.bands) && !q.shut && !(q.busy && b > 0); b++ {
 			q.nic = append(q.nic, q.bands[b]...)
-			q.enq.Add(uint32(len(q.bands[b])))
+			q.enq.Add(uint64(len(q.bands[b])) << 32)
 			q.bands[b] = nil
 		}
 		if q.held {
 			continue
 		}
 		p.sent = append(p.sent, q.nic...)
-		q.done.Add(uint32(len(q.nic)))
+		q.done.Add(uint64(len(q.nic)) << 32)
 		CompleteBatch(q.nic)
 		q.nic = nil
 	}

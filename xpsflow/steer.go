@@ -33,25 +33,29 @@ type Steer struct {
 type config struct {
 	xps    *Map
 	queues int      // real_num_tx_queues
+	hop    int      // added to what the map says
 	track  bool     // there is, or was, more than one queue
 	table  *table   // nil: off
 	old    []*table // that were replaced and have packets in flight, oldest first
 	ops    []ops    // by queue, at least queues of them, for mode DQL
 }
 
-// ops are the packet counters of a queue's BQL.
-type ops struct{ enq, done *atomic.Uint32 }
+// ops are the packet counters of a queue's BQL: the high halves of these words.
+type ops struct{ enq, done *atomic.Uint64 }
 
 // counters belong to one worker; others only read them.
 type counters struct {
-	moves, refused atomic.Uint64
-	_              [112]byte
+	moves, refused, collisions atomic.Uint64
+	_                          [104]byte
 }
 
 // Stats says what became of the wishes of the map.
 type Stats struct {
 	Moves   uint64 // changes of a bucket's queue, counted by run
 	Refused uint64 // packets that stayed though another queue was wanted
+	// Collisions are packets that met another flow's packets in flight in
+	// their bucket: too many, and the table is too small.
+	Collisions uint64
 }
 
 // maxReplaced bounds the tables that wait for their packets to end.
@@ -97,6 +101,12 @@ func (s *Steer) SetMap(m *Map) {
 	_ = s.update(func(c *config) error { c.xps = m; return nil })
 }
 
+// Hop makes every flow prefer the queue that is n places further, modulo the
+// number of queues: a test that calls it often sees flows move.
+func (s *Steer) Hop(n int) {
+	_ = s.update(func(c *config) error { c.hop = n % MaxQueues; return nil })
+}
+
 // Queues is the number of queues in use (real_num_tx_queues).
 func (s *Steer) Queues() int { return s.conf.Load().queues }
 
@@ -117,9 +127,10 @@ func (s *Steer) SetQueues(n int) error {
 	})
 }
 
-// SetCounters names the packet counters of a queue's BQL, for mode DQL.
+// SetCounters names the words that have the packet counters of a queue's BQL
+// in their high 32 bits, for mode DQL.
 // Without them, as with a driver that has no BQL, nothing is ever in flight.
-func (s *Steer) SetCounters(queue int, enq, done *atomic.Uint32) {
+func (s *Steer) SetCounters(queue int, enq, done *atomic.Uint64) {
 	_ = s.update(func(c *config) error {
 		c.ops = grow(c.ops, queue+1)
 		c.ops[queue] = ops{enq, done}
@@ -217,6 +228,7 @@ func (s *Steer) Stats() (sum Stats) {
 		one := s.WorkerStats(i)
 		sum.Moves += one.Moves
 		sum.Refused += one.Refused
+		sum.Collisions += one.Collisions
 	}
 	return sum
 }
@@ -224,5 +236,5 @@ func (s *Steer) Stats() (sum Stats) {
 // WorkerStats gives the counters of one worker.
 func (s *Steer) WorkerStats(worker int) Stats {
 	w := &s.workers[worker]
-	return Stats{Moves: w.moves.Load(), Refused: w.refused.Load()}
+	return Stats{Moves: w.moves.Load(), Refused: w.refused.Load(), Collisions: w.collisions.Load()}
 }

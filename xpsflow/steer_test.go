@@ -111,7 +111,7 @@ func TestWord(t *testing.T) {
 	var e atomic.Uint64
 	step := func(want, n, use, was int, word uint64) {
 		t.Helper()
-		u, w, ok := claim(&e, want, 4, n, false)
+		u, w, _, ok := claim(&e, want, 4, n, false)
 		if u != use || w != was || !ok || e.Load() != word {
 			t.Fatalf("claim(%d, %d): queue %d, was %d, %v, word %#x, want %d, %d, %#x", want, n, u, w, ok, e.Load(), use, was, word)
 		}
@@ -123,7 +123,7 @@ func TestWord(t *testing.T) {
 	release(&e, 1<<20)
 	e.Store(e.Load() | 0xffff<<genShift)
 	step(3, 1, 3, 1, 0x0000_00000001_0004) // gen wraps
-	if u, w, _ := claim(&e, 0, 3, 1, false); u != 0 || w != -1 || e.Load() != 0x0001_00000002_0001 {
+	if u, w, _, _ := claim(&e, 0, 3, 1, false); u != 0 || w != -1 || e.Load() != 0x0001_00000002_0001 {
 		t.Errorf("a queue that is gone: queue %d, was %d, word %#x", u, w, e.Load())
 	}
 }
@@ -361,5 +361,34 @@ func BenchmarkSelect(b *testing.B) {
 				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/64, "ns/pkt")
 			})
 		}
+	}
+}
+
+// A packet that meets another flow's packets in its bucket is a collision; one
+// that meets its own, or an empty bucket, is not.
+func TestCollisions(t *testing.T) {
+	s := New(1, 2)
+	if err := s.SetTable(16, Inflight); err != nil {
+		t.Fatal(err)
+	}
+	send := func(hash uint32) *packet.Packet {
+		p := &packet.Packet{Hash: hash, Segs: 1}
+		s.SelectBatch(0, []*packet.Packet{p})
+		return p
+	}
+	a, b := send(1), send(1)
+	if n := s.Stats().Collisions; n != 0 {
+		t.Errorf("%d collisions of a flow with itself", n)
+	}
+	c := send(17)
+	if n := s.Stats().Collisions; n != 1 {
+		t.Errorf("%d collisions, want 1", n)
+	}
+	for _, p := range []*packet.Packet{a, b, c} {
+		Complete(p)
+	}
+	Complete(send(1))
+	if n := s.Stats().Collisions; n != 1 {
+		t.Errorf("%d collisions, want 1: the bucket was empty", n)
 	}
 }

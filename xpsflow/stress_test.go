@@ -29,7 +29,7 @@ type stress struct {
 
 type stressQueue struct {
 	fifo      chan *packet.Packet // roomy enough for all packets
-	enq, done atomic.Uint32
+	enq, done atomic.Uint64       // high halves
 }
 
 func newStress(t *testing.T, mode Mode) *stress {
@@ -66,11 +66,11 @@ func (s *stress) send(worker int, flow, seq, n int) {
 // drain sends what is in a queue: the counters move as BQL's do, when the
 // device takes a packet.
 func (s *stress) drain(q *stressQueue, p *packet.Packet) {
-	q.enq.Add(1)
+	q.enq.Add(1 << 32)
 	if s.last[p.In].Swap(p.Stamp) > p.Stamp {
 		s.inversions.Add(1)
 	}
-	q.done.Add(1)
+	q.done.Add(1 << 32)
 	Complete(p)
 }
 

@@ -51,6 +51,7 @@ const MaxTable = 1 << 24
 type table struct {
 	mode  Mode
 	slots []atomic.Uint64
+	flows []atomic.Uint32 // the hash seen last in each bucket, to count collisions
 }
 
 const (
@@ -72,13 +73,24 @@ func newTable(n int, mode Mode) *table {
 	for size < n {
 		size *= 2
 	}
-	t := &table{mode: mode, slots: make([]atomic.Uint64, size)}
+	t := &table{mode: mode, slots: make([]atomic.Uint64, size), flows: make([]atomic.Uint32, size)}
 	if mode == DQL {
 		for i := range t.slots {
 			t.slots[i].Store(unusedDQL)
 		}
 	}
 	return t
+}
+
+// collides notes that a flow uses its bucket and reports whether that had
+// another flow's packets in flight: w is the bucket after the claim of n.
+func (t *table) collides(hash uint32, w uint64, n int) bool {
+	f := &t.flows[int(hash)&(len(t.flows)-1)]
+	if f.Load() == hash {
+		return false
+	}
+	f.Store(hash)
+	return int(inflight(w)) > n
 }
 
 func (t *table) slot(hash uint32) *atomic.Uint64 { return &t.slots[int(hash)&(len(t.slots)-1)] }
@@ -95,16 +107,16 @@ func (t *table) size() int {
 // bucket's own while packets are in flight, else want. was is the queue of the
 // packets before, -1 if there were none or it exists no more. An empty bucket
 // of a table that is being replaced is retired instead. ok is false if the
-// bucket is retired; nothing was counted then.
+// bucket is retired; nothing was counted then. after is the bucket's new word.
 //
 // This is why flows keep their order: the queue changes only in a CAS that
 // has seen no packet in flight. X1: the CAS precedes the packets' enqueue.
 // X3: it reads what X2 in release wrote, so all earlier packets have ended.
-func claim(e *atomic.Uint64, want, queues, n int, replaced bool) (use, was int, ok bool) {
+func claim(e *atomic.Uint64, want, queues, n int, replaced bool) (use, was int, after uint64, ok bool) {
 	for {
 		w := e.Load()
 		if w == retired {
-			return 0, 0, false
+			return 0, 0, 0, false
 		}
 		use, was = want, int(w&queueMask)-1
 		if was >= queues {
@@ -114,7 +126,7 @@ func claim(e *atomic.Uint64, want, queues, n int, replaced bool) (use, was int, 
 		switch {
 		case inflight(w) == 0 && replaced:
 			if e.CompareAndSwap(w, retired) {
-				return 0, 0, false
+				return 0, 0, 0, false
 			}
 			continue
 		case inflight(w) > 0 && was >= 0:
@@ -122,8 +134,9 @@ func claim(e *atomic.Uint64, want, queues, n int, replaced bool) (use, was int, 
 		case use != was:
 			next = w&^queueMask | uint64(want+1) + 1<<genShift
 		}
-		if e.CompareAndSwap(w, next+uint64(n)*oneFlight) {
-			return use, was, true
+		next += uint64(n) * oneFlight
+		if e.CompareAndSwap(w, next) {
+			return use, was, next, true
 		}
 	}
 }

@@ -32,9 +32,9 @@ func changes(object string, o *options) []*cobra.Command {
 	}
 	switch object {
 	case "xps":
-		return set("set dev NAME queue N workers LIST | set dev NAME flow_table_cnt N [mode inflight|dql]",
+		return set("set dev NAME queue N workers LIST | set dev NAME flow_table_cnt N [mode inflight|dql] | set dev NAME hop TIME|off",
 			"Change which workers prefer a queue, or the flow table; live, in order",
-			o.complete("dev", "queue", "workers", "flow_table_cnt", "mode"), parseXPS)
+			o.complete("dev", "queue", "workers", "flow_table_cnt", "mode", "hop"), parseXPS)
 	case "link":
 		return set("set dev NAME txqueuelen N | set dev NAME queues N", "Change the length or the number of a port's queues",
 			o.complete("dev", "txqueuelen", "queues"), parseLink)
@@ -75,6 +75,15 @@ func parseXPS(args []string) (what string, c api.Change, err error) {
 		c.Dev, c.Mode = w["dev"], w["mode"]
 		c.Buckets, err = number(w, "flow_table_cnt")
 		return "flow_table", c, err
+	}
+	if hasWord(args, "hop") {
+		w, err := keywords(args, "dev", "hop")
+		if err != nil {
+			return "", c, err
+		}
+		c.Dev = w["dev"]
+		c.Period, err = period(w, "hop")
+		return "hop", c, err
 	}
 	w, err := keywords(args, "dev", "queue", "workers")
 	if err != nil {

@@ -36,12 +36,16 @@ what waits now in bytes and packets.`,
 flow hash, or among all if it prefers none. The flow table keeps a flow on its
 queue until none of its packets is on the way (mode inflight) or until the
 queue has completed what it held (mode dql, as published; it can reorder).
--s adds the moves made, the moves refused for order's sake, and the packets
-that the table counts now.`,
+-s adds the moves made, the packets that stayed for order's sake (refused), the
+packets that met another flow's in their bucket (collisions: is the table too
+small?), those that the table counts now, and those that were handed to the device
+after a later one of their flow (reordered). hop is a test: the queue that a flow
+prefers moves on by one each time.`,
 		`  router xps show -s
   router xps set dev tapb queue 1 workers 0,2-3    # or none
   router xps set dev tapb flow_table_cnt 8192 mode inflight
-  router xps set dev tapb flow_table_cnt 0         # no table`,
+  router xps set dev tapb flow_table_cnt 0         # no table
+  router xps set dev tapb hop 1ms                  # or off`,
 		showing("xps", func(x api.XPS) []string { return []string{x.Dev} },
 			func(w io.Writer, all []api.XPS, o *options, _ string) { api.PrintXPS(w, all, o.stats) })},
 	{"bql", "Byte queue limits of tx queues",

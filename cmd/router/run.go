@@ -22,6 +22,7 @@ import (
 	"taprouter/fib"
 	"taprouter/forward"
 	"taprouter/packet"
+	"taprouter/qdisc"
 	"taprouter/tun"
 	"taprouter/xpsflow"
 )
@@ -135,7 +136,7 @@ func (r *router) dataplaneConfig() dataplane.Config {
 		mode, _ := xpsflow.ParseMode(p.conf.XPS.Mode) // checked by config
 		pc := dataplane.PortConfig{
 			Name: p.conf.Name, Queues: p.dev.Queues(), TxQueueLen: p.conf.TxQueueLen,
-			Qdisc: p.conf.Qdisc.Kind, Child: p.conf.Qdisc.Child, FlowTable: p.conf.XPS.FlowTableCnt, FlowMode: mode,
+			Qdisc: qdisc.Spec{Kind: p.conf.Qdisc.Kind}, Child: qdisc.Spec{Kind: p.conf.Qdisc.Child}, FlowTable: p.conf.XPS.FlowTableCnt, FlowMode: mode,
 		}
 		for _, a := range []struct {
 			on  bool

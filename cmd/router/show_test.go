@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"taprouter/control/api"
 	"taprouter/packet"
@@ -67,6 +68,10 @@ func (f *fake) SetTxQueueLen(dev string, n int) error { return f.note("len", dev
 func (f *fake) SetQueues(dev string, n int) error     { return f.note("queues", dev, n) }
 func (f *fake) SetBQL(dev string, q int, key string, v uint64) error {
 	return f.note("bql", dev, q, key, v)
+}
+func (f *fake) SetHop(dev string, d time.Duration) error { return f.note("hop", dev, d) }
+func (f *fake) SetLoad(dev string, q int, d time.Duration) error {
+	return f.note("load", dev, q, d)
 }
 func (f *fake) ReplaceQdisc(dev string, child int, kind string) error {
 	return f.note("qdisc", dev, child, kind)
@@ -151,6 +156,8 @@ func TestSet(t *testing.T) {
 		{"link set dev tapb queues 1", "queues tapb 1"},
 		{"bql set dev tapa queue 1 limit_max max", "bql tapa 1 limit_max 1879048192"},
 		{"bql set dev tapa queue 1 hold_time 0", "bql tapa 1 hold_time 0"},
+		{"xps set dev tapa hop 2ms", "hop tapa 2ms"},
+		{"xps set dev tapa hop off", "hop tapa 0s"},
 		{"qdisc replace dev tapa root mq", "qdisc tapa -1 mq"},
 		{"qdisc replace dev tapa parent :a pfifo_fast", "qdisc tapa 9 pfifo_fast"},
 	} {
@@ -175,6 +182,7 @@ func TestSet(t *testing.T) {
 		{"link set dev tapa txqueuelen 5 queues 2", 1, `"txqueuelen": want dev, queues`},
 		{"link set dev tapa", 1, "txqueuelen is missing"},
 		{"bql set dev tapa queue 0 limit 5", 1, `"limit": want`},
+		{"xps set dev tapa hop 3", 1, "want a time"},
 		{"bql set dev tapa queue 0 limit_min 5 limit_max 6", 1, "one setting at a time"},
 	} {
 		code, stdout, stderr := command(t, append(strings.Fields(tt.args), "--name", name)...)
@@ -207,7 +215,7 @@ func TestCompletion(t *testing.T) {
 		{"link show", "dev"},
 		{"link show dev", "tapa tapb"},
 		{"link dev", "tapa tapb"},
-		{"xps set dev tapa queue 0", "workers flow_table_cnt mode"},
+		{"xps set dev tapa queue 0", "workers flow_table_cnt mode hop"},
 		{"xps set dev tapa flow_table_cnt 5 mode", "inflight dql"},
 		{"bql set queue", ""},
 		{"qdisc replace dev", "tapa tapb"},

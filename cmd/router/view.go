@@ -86,8 +86,7 @@ func accepts(l *api.Link, a dataplane.Accept) {
 func (r *router) linkCounters(l *api.Link, h *hostPort, i int) {
 	p := r.dp.Ports()[i]
 	l.QueuesUsed = p.Steer().Queues()
-	for q := range h.conf.Queues {
-		s := p.QueueStats(q)
+	for q, s := range p.QueueStats() {
 		l.Queues = append(l.Queues, api.Queue{
 			Queue: q, RxWorker: p.RxWorker(q), RxPackets: s.RxPackets, RxBytes: s.RxBytes,
 			TxPackets: s.TxPackets, TxBytes: s.TxBytes, TxStops: s.DriverStops, Stopped: s.Stopped,
@@ -115,19 +114,15 @@ func texts(ps []netip.Prefix) []string {
 func (r *router) Qdiscs() []api.Qdisc {
 	all := []api.Qdisc{}
 	for _, p := range r.dp.Ports() {
-		kind, mq, children := p.Qdiscs()
-		if mq == nil {
-			q := oneQdisc(p.Name, kind, children[0].Stats())
-			q.Root = true
-			q.RefCnt = len(children) + 1
-			all = append(all, q)
-			continue
-		}
-		root := oneQdisc(p.Name, "mq", mq.Stats())
+		view, children := p.Qdiscs()
+		root := oneQdisc(p.Name, view.Kind, view.Stats)
 		root.Root = true
+		if root.Kind != "mq" {
+			root.RefCnt = p.Queues() + 1
+		}
 		all = append(all, root)
 		for i, c := range children {
-			q := oneQdisc(p.Name, c.Discipline().Kind(), c.Stats())
+			q := oneQdisc(p.Name, c.Kind, c.Stats)
 			q.Parent = fmt.Sprintf(":%x", i+1)
 			all = append(all, q)
 		}
@@ -155,7 +150,7 @@ func (r *router) XPS() []api.XPS {
 	for _, p := range r.dp.Ports() {
 		s := p.Steer()
 		st := s.Stats()
-		x := api.XPS{Dev: p.Name, Buckets: s.TableSize(), Mode: s.Mode().String(), Moves: st.Moves, Refused: st.Refused, InFlight: s.InFlight()}
+		x := api.XPS{Dev: p.Name, Buckets: s.TableSize(), Mode: s.Mode().String(), Moves: st.Moves, Refused: st.Refused, Collisions: st.Collisions, InFlight: s.InFlight(), Reordered: p.Reordered()}
 		for q := range s.Queues() {
 			workers := slices.DeleteFunc(s.Map().Workers(q), func(w int) bool { return w >= r.dp.Workers() })
 			x.Queues = append(x.Queues, api.XPSQueue{Queue: q, Workers: workers})
@@ -296,7 +291,15 @@ func (r *router) SetBQL(dev string, queue int, key string, value uint64) error {
 	return r.dp.SetBQL(dev, queue, key, value)
 }
 
+// SetHop is `router xps set dev X hop PERIOD`.
+func (r *router) SetHop(dev string, period time.Duration) error { return r.dp.SetHop(dev, period) }
+
+// SetLoad is `router line load dev X queue N backlog TIME`.
+func (r *router) SetLoad(dev string, queue int, backlog time.Duration) error {
+	return r.dp.SetLoad(dev, queue, backlog)
+}
+
 // ReplaceQdisc is `router qdisc replace dev X root|parent :N KIND`.
 func (r *router) ReplaceQdisc(dev string, child int, kind string) error {
-	return r.dp.ReplaceQdisc(dev, child, kind, "pfifo_fast")
+	return r.dp.ReplaceQdisc(dev, child, qdisc.Spec{Kind: kind}, qdisc.Spec{Kind: "pfifo_fast"})
 }

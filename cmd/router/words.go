@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // keywords reads `word value word value`, each word one of allowed.
@@ -49,6 +50,18 @@ func number(w map[string]string, key string) (int, error) {
 		return 0, fmt.Errorf("%s %q: want a number", key, s)
 	}
 	return int(n), nil
+}
+
+// period reads a time, 0 for off.
+func period(w map[string]string, key string) (time.Duration, error) {
+	if w[key] == "off" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(w[key])
+	if err != nil || d <= 0 {
+		return 0, fmt.Errorf("%s %q: want a time such as 1ms, or off", key, w[key])
+	}
+	return d, nil
 }
 
 // parseList reads numbers and ranges, 0,2-3, or none.

@@ -75,6 +75,10 @@ func (f *fake) SetQueues(dev string, n int) error     { return f.note(dev, "queu
 func (f *fake) SetBQL(dev string, q int, key string, v uint64) error {
 	return f.note(dev, "bql", q, key, v)
 }
+func (f *fake) SetHop(dev string, d time.Duration) error { return f.note(dev, "hop", d) }
+func (f *fake) SetLoad(dev string, q int, d time.Duration) error {
+	return f.note(dev, "load", q, d)
+}
 func (f *fake) ReplaceQdisc(dev string, child int, kind string) error {
 	return f.note(dev, "qdisc", child, kind)
 }
@@ -125,6 +129,7 @@ func TestRoundTrip(t *testing.T) {
 	changes := map[string]Change{
 		"xps": {Dev: "a", Queue: 1, Workers: []int{0, 1}}, "flow_table": {Dev: "a", Buckets: 64, Mode: "dql"}, "txqlen": {Dev: "a", Len: 10},
 		"queues": {Dev: "a", Queues: 3}, "bql": {Dev: "a", Key: "limit_max", Value: 9}, "qdisc": {Dev: "a", Child: -1, Kind: "mq"},
+		"hop": {Dev: "a", Period: time.Millisecond}, "load": {Dev: "a", Queue: 1, Period: time.Second},
 	}
 	for what, change := range changes {
 		if err := c.Set(ctx, what, change); err != nil {
@@ -218,7 +223,7 @@ func TestTexts(t *testing.T) {
 			"    link/ether 02:00:00:00:00:fe host 02:00:00:00:00:01\n    inet 10.0.0.254/24\n    inet6 fd00::fe/64\n" +
 			"    offloads from the kernel: csum,tso4; to it: csum; in software: tso,uso\n",
 			func(b *bytes.Buffer) { PrintLinks(b, f.Links(), false) }},
-		{"xps show -s", "tapa: flow_table_cnt 4096 mode inflight\n    queue 0 workers 0,2\n    queue 1 workers none\n    moves 1 refused 2 in_flight 3\n",
+		{"xps show -s", "tapa: flow_table_cnt 4096 mode inflight\n    queue 0 workers 0,2\n    queue 1 workers none\n    moves 1 refused 2 collisions 0 in_flight 3 reordered 0\n",
 			func(b *bytes.Buffer) { PrintXPS(b, f.XPS(), true) }},
 		{"bql show", "tapa queue 1: limit 65536 limit_min 0 limit_max 524288 hold_time 1000 inflight 5\n",
 			func(b *bytes.Buffer) { PrintBQL(b, f.BQL(), false) }},

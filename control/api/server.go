@@ -164,6 +164,8 @@ type Change struct {
 	Value   uint64 `json:"value,omitempty"`
 	Child   int    `json:"child,omitempty"`
 	Kind    string `json:"kind,omitempty"`
+	// Period of a hop, or the backlog of a load, in ns.
+	Period time.Duration `json:"period,omitempty"`
 }
 
 // handler has one path for each thing to show and each to change.
@@ -186,6 +188,8 @@ func handler(r Router) http.Handler {
 	change := map[string]func(c Change) error{
 		"xps":        func(c Change) error { return r.SetXPS(c.Dev, c.Queue, c.Workers) },
 		"flow_table": func(c Change) error { return r.SetFlowTable(c.Dev, c.Buckets, c.Mode) },
+		"hop":        func(c Change) error { return r.SetHop(c.Dev, c.Period) },
+		"load":       func(c Change) error { return r.SetLoad(c.Dev, c.Queue, c.Period) },
 		"txqlen":     func(c Change) error { return r.SetTxQueueLen(c.Dev, c.Len) },
 		"queues":     func(c Change) error { return r.SetQueues(c.Dev, c.Queues) },
 		"bql":        func(c Change) error { return r.SetBQL(c.Dev, c.Queue, c.Key, c.Value) },

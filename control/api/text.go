@@ -108,7 +108,7 @@ func PrintXPS(w io.Writer, all []XPS, stats bool) {
 			fmt.Fprintf(w, "    queue %d workers %s\n", q.Queue, numbers(q.Workers))
 		}
 		if stats {
-			fmt.Fprintf(w, "    moves %d refused %d in_flight %d\n", x.Moves, x.Refused, x.InFlight)
+			fmt.Fprintf(w, "    moves %d refused %d collisions %d in_flight %d reordered %d\n", x.Moves, x.Refused, x.Collisions, x.InFlight, x.Reordered)
 		}
 	}
 }

@@ -3,6 +3,8 @@
 // words of ip, tc and bridge.
 package api
 
+import "time"
+
 // A Router answers what the socket asks. Methods may be called concurrently.
 type Router interface {
 	Status() Status
@@ -17,6 +19,10 @@ type Router interface {
 
 	SetXPS(dev string, queue int, workers []int) error
 	SetFlowTable(dev string, buckets int, mode string) error
+	// SetHop makes the queue that flows prefer move on every period, 0 = not.
+	SetHop(dev string, period time.Duration) error
+	// SetLoad keeps a tx queue that has a line busy with so much, 0 = not.
+	SetLoad(dev string, queue int, backlog time.Duration) error
 	SetTxQueueLen(dev string, n int) error
 	// SetQueues sets how many of the queues that a port was opened with are used.
 	SetQueues(dev string, n int) error
@@ -107,13 +113,18 @@ type Qdisc struct {
 
 // An XPS is the choice of tx queue of a port.
 type XPS struct {
-	Dev      string     `json:"dev"`
-	Queues   []XPSQueue `json:"queues"`
-	Buckets  int        `json:"flow_table_cnt"`
-	Mode     string     `json:"mode"`
-	Moves    uint64     `json:"moves"`
-	Refused  uint64     `json:"refused"`
-	InFlight int        `json:"in_flight"`
+	Dev     string     `json:"dev"`
+	Queues  []XPSQueue `json:"queues"`
+	Buckets int        `json:"flow_table_cnt"`
+	Mode    string     `json:"mode"`
+	Moves   uint64     `json:"moves"`
+	Refused uint64     `json:"refused"`
+	// Collisions are packets that met another flow's in their bucket.
+	Collisions uint64 `json:"collisions"`
+	InFlight   int    `json:"in_flight"`
+	// Reordered are wire packets that were handed to the device after a later
+	// one of their flow and priority.
+	Reordered uint64 `json:"reordered"`
 }
 
 // An XPSQueue names the workers that prefer a queue.

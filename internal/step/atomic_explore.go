@@ -93,6 +93,28 @@ func (x *Pointer[T]) Store(p *T) {
 	note("Store(%s)", ptr(p))
 }
 
+// CompareAndSwap is atomic.Pointer.CompareAndSwap. If it fails it is a load.
+func (x *Pointer[T]) CompareAndSwap(old, p *T) bool {
+	at()
+	ok := x.v == old
+	if ok {
+		wrote()
+		x.v = p
+	}
+	note("CompareAndSwap(%s, %s) = %t", ptr(old), ptr(p), ok)
+	return ok
+}
+
+// Swap is atomic.Pointer.Swap.
+func (x *Pointer[T]) Swap(p *T) *T {
+	at()
+	wrote()
+	old := x.v
+	x.v = p
+	note("Swap(%s) = %s", ptr(p), ptr(old))
+	return old
+}
+
 func ptr[T any](p *T) string {
 	if p == nil {
 		return "nil"

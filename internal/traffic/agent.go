@@ -33,6 +33,7 @@ const (
 	opUDP      = "udp"
 	opTCP      = "tcp"
 	opPing     = "ping"
+	opRR       = "rr"
 	opReach    = "reach"
 	opCounters = "counters"
 )
@@ -42,6 +43,7 @@ const (
 	KindUDP  = "udp"
 	KindTCP  = "tcp"
 	KindEcho = "echo"
+	KindRR   = "rr"
 )
 
 type listenArg struct{ Kind, Addr string }
@@ -98,7 +100,7 @@ func Serve(in io.Reader, out io.Writer) error {
 type agent struct {
 	mu        sync.Mutex
 	enc       *json.Encoder // guarded by mu
-	receivers map[int]any   // guarded by mu: *UDPReceiver, *TCPReceiver or *Echo
+	receivers map[int]any   // guarded by mu: *UDPReceiver, *TCPReceiver, *Echo or *RRServer
 	handle    int           // guarded by mu: the last one given out
 }
 
@@ -132,6 +134,8 @@ func (a *agent) do(ctx context.Context, r request) (any, error) {
 		return with(r, func(cfg TCPSend) (TCPSent, error) { return SendTCP(ctx, cfg) })
 	case opPing:
 		return with(r, func(cfg Ping) (Pings, error) { return SendPings(ctx, cfg) })
+	case opRR:
+		return with(r, func(cfg RR) (RRs, error) { return SendRR(ctx, cfg) })
 	case opReach:
 		return with(r, func(arg reachArg) (any, error) {
 			ctx, cancel := context.WithTimeout(ctx, arg.Timeout)
@@ -163,6 +167,8 @@ func (a *agent) listen(arg listenArg) (listenResult, error) {
 		r, err = ListenTCP(arg.Addr)
 	case KindEcho:
 		r, err = ListenEcho(arg.Addr)
+	case KindRR:
+		r, err = ListenRR(arg.Addr)
 	default:
 		err = fmt.Errorf("traffic: agent: no kind of receiver %q", arg.Kind)
 	}
@@ -200,6 +206,8 @@ func (a *agent) finish(arg finishArg) (got Received, err error) {
 	case *TCPReceiver:
 		got.TCP = r.Finish()
 	case *Echo:
+		r.Close()
+	case *RRServer:
 		r.Close()
 	default:
 		err = errHandle

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Ping says what SendPings does.
@@ -16,6 +18,7 @@ type Ping struct {
 	To       string // address and port of an Echo
 	Interval time.Duration
 	Duration time.Duration
+	TOS      int // of IPv4 probes (RFC 1349), 0 = none
 }
 
 // Pings are the round trips of a probe.
@@ -38,6 +41,9 @@ func SendPings(ctx context.Context, cfg Ping) (Pings, error) {
 		return Pings{}, fmt.Errorf("traffic: ping: %w", err)
 	}
 	defer c.Close()
+	if err := setTOS(c, cfg.TOS); err != nil {
+		return Pings{}, fmt.Errorf("traffic: ping: %w", err)
+	}
 	var received atomic.Int64
 	rtts := make(chan []time.Duration, 1)
 	go func() { rtts <- collect(c, &received) }()
@@ -51,6 +57,18 @@ func SendPings(ctx context.Context, cfg Ping) (Pings, error) {
 	got := <-rtts
 	slices.Sort(got)
 	return Pings{Sent: n, Received: len(got), P50: Percentile(got, 50), P99: Percentile(got, 99), Max: Percentile(got, 100)}, nil
+}
+
+func setTOS(c net.Conn, tos int) (err error) {
+	if tos == 0 {
+		return nil
+	}
+	raw, err := c.(*net.UDPConn).SyscallConn()
+	if err != nil {
+		return err
+	}
+	cerr := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_TOS, tos) })
+	return errors.Join(cerr, err)
 }
 
 func emit(ctx context.Context, c net.Conn, cfg Ping) (n int) {

@@ -167,6 +167,12 @@ func (r *Remote) SendPings(ctx context.Context, cfg Ping) (p Pings, err error) {
 	return p, err
 }
 
+// SendRR is the function of the same name, in the agent.
+func (r *Remote) SendRR(ctx context.Context, cfg RR) (s RRs, err error) {
+	err = r.call(ctx, opRR, cfg, &s)
+	return s, err
+}
+
 // Reach is the function of the same name, in the agent.
 func (r *Remote) Reach(ctx context.Context, to string, timeout time.Duration) error {
 	return r.call(ctx, opReach, reachArg{To: to, Timeout: timeout}, nil)

@@ -1,4 +1,6 @@
-package demo
+// Package spawn (control plane) runs `router run` as a child, for the demo and
+// for benchmarks: what is measured is what users run.
+package spawn
 
 import (
 	"bytes"
@@ -19,35 +21,39 @@ import (
 	"taprouter/internal/traffic"
 )
 
-// A router is the child process that forwards.
-type router struct {
-	api  *api.Client
+// A Router is the child process that forwards.
+type Router struct {
+	API  *api.Client
 	p    *traffic.Process
 	log  journal
 	over sync.WaitGroup // the goroutine that looks for its end
 }
 
-// startTimeout is how long the router may take until it answers.
-const startTimeout = 20 * time.Second
+// startTimeout is how long the router may take until it answers, stopTimeout
+// how long to end before it is killed.
+const (
+	startTimeout = 20 * time.Second
+	stopTimeout  = 10 * time.Second
+)
 
-// startRouter starts the router and waits until it answers. If it ends before
-// stop is called, cancel is called with the reason. A router that was started
-// is returned even with an error.
-func startRouter(ctx context.Context, bin string, n names, cancel context.CancelCauseFunc) (*router, error) {
-	dir, err := os.MkdirTemp("", "router-demo-")
+// Start runs the router that bin is, under a name, and waits until it answers.
+// If it ends before Stop is called, cancel is called with the reason. A router
+// that was started is returned even with an error.
+func Start(ctx context.Context, bin, name, config string, cancel context.CancelCauseFunc) (*Router, error) {
+	dir, err := os.MkdirTemp("", "router-spawn-")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir) // the router has read it when it answers
-	file := filepath.Join(dir, "demo.yaml")
-	if err := os.WriteFile(file, []byte(n.config()), 0o600); err != nil {
+	file := filepath.Join(dir, name+".yaml")
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		return nil, err
 	}
-	r := &router{api: api.Dial(n.router)}
+	r := &Router{API: api.Dial(name)}
 	if r.log, err = newJournal(); err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(bin, "run", "-c", file, "--name", n.router)
+	cmd := exec.Command(bin, "run", "-c", file, "--name", name)
 	cmd.Stdout, cmd.Stderr = r.log.f, r.log.f
 	// Not part of our process group: Ctrl-C is ours, we end the router. And
 	// if we are killed it is to end cleanly: SIGTERM.
@@ -64,12 +70,12 @@ func startRouter(ctx context.Context, bin string, n names, cancel context.Cancel
 }
 
 // await waits until the router answers.
-func (r *router) await(ctx context.Context) error {
+func (r *Router) await(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	for {
 		var s api.Status
-		err := r.api.Get(ctx, "status", &s)
+		err := r.API.Get(ctx, "status", &s)
 		if err == nil {
 			return nil
 		}
@@ -84,7 +90,7 @@ func (r *router) await(ctx context.Context) error {
 }
 
 // ended says why the router has gone, in the last words it had.
-func (r *router) ended() error {
+func (r *Router) ended() error {
 	if last := r.log.err(); last != nil {
 		return last
 	}
@@ -94,11 +100,15 @@ func (r *router) ended() error {
 	return errors.New("exit status 0")
 }
 
-func (r *router) pid() int { return r.p.Cmd.Process.Pid }
+// Done is closed when the router has ended.
+func (r *Router) Done() <-chan struct{} { return r.p.Done() }
 
-// stop ends the router as a user would, and says if it did not end well.
-func (r *router) stop() error {
-	r.api.Close()
+// PID is the process id.
+func (r *Router) PID() int { return r.p.Cmd.Process.Pid }
+
+// Stop ends the router as a user would, and says if it did not end well.
+func (r *Router) Stop() error {
+	r.API.Close()
 	err := r.p.Stop(syscall.SIGTERM, stopTimeout)
 	r.over.Wait()
 	defer r.log.f.Close()
@@ -114,11 +124,11 @@ func (r *router) stop() error {
 type journal struct{ f *os.File }
 
 func newJournal() (journal, error) {
-	fd, err := unix.MemfdCreate("router-demo-log", unix.MFD_CLOEXEC)
+	fd, err := unix.MemfdCreate("router-log", unix.MFD_CLOEXEC)
 	if err != nil {
 		return journal{}, fmt.Errorf("make a file for the router's log: %w", err)
 	}
-	return journal{os.NewFile(uintptr(fd), "router-demo-log")}, nil
+	return journal{os.NewFile(uintptr(fd), "router-log")}, nil
 }
 
 // lastLine is as long as the last line may be, in bytes.
