@@ -48,7 +48,10 @@ var arrows = map[string][]string{
 	"internal/traffic": {},
 	"internal/spawn":   {"control/api", "internal/traffic"},
 	"demo":             {"control/api", "control/config", "control/hostnet", "internal/spawn", "internal/traffic"},
-	"bench":            {"packet", "qdisc", "bql", "xpsflow"},
+	"bench": {
+		"packet", "qdisc", "bql", "xpsflow", "dataplane", "tun", "forward", "fib",
+		"control/api", "control/hostnet", "internal/spawn", "internal/traffic",
+	},
 	"cmd/router": {
 		"packet", "tun", "classify", "forward", "fib", "xpsflow", "qdisc", "bql", "dataplane",
 		"control/api", "control/config", "control/hostnet", "control/metrics", "control/neigh",

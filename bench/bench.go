@@ -6,7 +6,8 @@
 // bench.go has what every table is made of, runner.go takes the
 // measurements, print.go prints them. traffic.go and device.go are the ends
 // of a transmit path, locked.go and trylock.go what ours is compared with,
-// xmit.go has tables 1 to 4.
+// xmit.go has tables 1 to 4, saturate.go 5, fair.go 6, steer.go 7, latency.go 8;
+// scene.go is router run between two namespaces.
 package bench
 
 import (
@@ -41,8 +42,8 @@ type Table struct {
 // A Row is one circumstance.
 type Row struct {
 	Name    string  `json:"name"`
-	Threads int     `json:"threads"`
-	Burst   int     `json:"burst"`          // packets
+	Threads int     `json:"threads"`        // 0 where there are none to choose
+	Burst   int     `json:"burst"`          // packets, 0 likewise
 	Unit    string  `json:"unit,omitempty"` // where it is not the table's
 	A       Stat    `json:"a"`
 	B       Stat    `json:"b"`
@@ -80,12 +81,13 @@ type Entry struct {
 	Bench  string // the command it belongs to: xmit
 	Number int
 	Title  string
+	Root   bool   // it needs namespaces
 	About  string // what it shows and how to read it, for the help
 	Make   func(ctx context.Context, r *Runner) (Table, error)
 }
 
 // entries are all tables, by command and number.
-var entries = []Entry{lockEntry, mqEntry, bypassEntry, missedEntry}
+var entries = []Entry{lockEntry, mqEntry, bypassEntry, missedEntry, stoppedEntry, fairEntry, hopEntry, latencyEntry}
 
 // Entries are the tables of a command, in order.
 func Entries(bench string) (list []Entry) {

@@ -29,7 +29,7 @@ func TestTables(t *testing.T) {
 			rows++
 		}
 	}
-	rep, err := r.Run(t.Context(), "xmit", Entries("xmit"))
+	rep, err := r.Run(t.Context(), "xmit", Entries("xmit")[:4])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,6 +52,34 @@ func TestTables(t *testing.T) {
 	}
 	checkJSON(t, rep)
 	checkText(t, rep)
+}
+
+// The generator through fq, with the fast path and without.
+func TestFairGenerator(t *testing.T) {
+	for _, fast := range []bool{false, true} {
+		for _, burst := range []int{1, 32} {
+			tr := traffic{threads: 2, burst: burst, queues: 1, flows: fairFlows, root: fqRoot(fast)}
+			if s, err := tr.slice(t.Context(), 4*time.Millisecond); err != nil || s.Value <= 0 {
+				t.Errorf("fast path %t, burst %d: %+v, %v", fast, burst, s, err)
+			}
+		}
+	}
+}
+
+// A saturated line delivers, and without stop handling the qdisc is run again
+// and again.
+func TestSaturated(t *testing.T) {
+	var actions [2]float64
+	for i, on := range []bool{false, true} {
+		s, err := saturated(8, on)(t.Context(), time.Millisecond)
+		if err != nil || s.Value <= 0 {
+			t.Fatalf("stop handling %t: %+v, %v", on, s, err)
+		}
+		actions[i] = s.Extra["tx actions/packet"]
+	}
+	if actions[0] < 2*actions[1] {
+		t.Errorf("tx actions a packet: %v without stop handling, %v with", actions[0], actions[1])
+	}
 }
 
 func checkRow(t *testing.T, table int, row Row) {

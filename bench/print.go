@@ -27,57 +27,60 @@ func printTable(w io.Writer, t Table) {
 		sep = ", "
 	}
 	fmt.Fprintln(w)
-	head := []string{"", "threads", "burst", "unit", "A", "", "B", "", "B/A", ""}
-	extra := extraNames(t)
-	for _, name := range extra {
-		head = append(head, name+" A", "B")
-	}
-	cells := [][]string{append(head, "published A", "B", "B/A")}
+	cells := [][]string{{"", "threads", "burst", "unit", "A", "", "B", "", "B/A", "", "published A", "B", "B/A"}}
 	var notes []string
 	for _, row := range t.Rows {
-		cells = append(cells, rowCells(t, row, extra, &notes))
+		cells = append(cells, rowCells(t, row, &notes))
 	}
-	align(w, cells)
+	for i, line := range align(cells) {
+		fmt.Fprintln(w, line)
+		if i > 0 {
+			printExtra(w, t.Rows[i-1].Extra)
+		}
+	}
 	for i, note := range notes {
 		fmt.Fprintf(w, "  %d) %s\n", i+1, note)
 	}
 }
 
-// extraNames are the further values that any row has.
-func extraNames(t Table) (names []string) {
-	for _, row := range t.Rows {
-		for _, e := range row.Extra {
-			if !slices.Contains(names, e.Name) {
-				names = append(names, e.Name)
-			}
-		}
+// printExtra writes a row's further values below it.
+func printExtra(w io.Writer, extra []Extra) {
+	if len(extra) == 0 {
+		return
 	}
-	return names
+	var parts []string
+	for _, e := range extra {
+		parts = append(parts, fmt.Sprintf("%s %s -> %s", e.Name, digits(e.A.Median), digits(e.B.Median)))
+	}
+	fmt.Fprintf(w, "      %s\n", strings.Join(parts, ", "))
 }
 
 // rowCells are a row's cells; what is said below the table goes to notes.
-func rowCells(t Table, row Row, extra []string, notes *[]string) []string {
+func rowCells(t Table, row Row, notes *[]string) []string {
 	unit := row.Unit
 	if unit == "" {
 		unit = t.Unit
 	}
 	shown, scale := readable(unit)
-	cells := []string{row.Name, fmt.Sprint(row.Threads) + mark(row.Note, notes), fmt.Sprint(row.Burst), shown}
+	cells := []string{row.Name + mark(row.Note, notes), count(row.Threads), count(row.Burst), shown}
 	for _, s := range []Stat{row.A, row.B} {
 		cells = append(cells, digits(s.Median*scale), span(s, scale))
 	}
 	cells = append(cells, ratio(row.Ratio.Median), fmt.Sprintf("[%.2f-%.2f]", row.Ratio.Min, row.Ratio.Max))
-	for _, name := range extra {
-		a, b := "", ""
-		if i := slices.IndexFunc(row.Extra, func(e Extra) bool { return e.Name == name }); i >= 0 {
-			a, b = digits(row.Extra[i].A.Median), digits(row.Extra[i].B.Median)
-		}
-		cells = append(cells, a, b)
-	}
-	if p := row.Theirs; p != nil {
+	if p := row.Theirs; p != nil && p.A == 0 {
+		cells = append(cells, "", "", ratio(p.Ratio))
+	} else if p != nil {
 		cells = append(cells, digits(p.A*scale), digits(p.B*scale), ratio(p.Ratio))
 	}
 	return cells
+}
+
+// count shows a number that a row may not have.
+func count(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprint(n)
 }
 
 // mark gives the number of a note that is printed once below the table.
@@ -117,7 +120,7 @@ func span(s Stat, scale float64) string {
 }
 
 // align prints cells in columns, the first to the left, the rest to the right.
-func align(w io.Writer, cells [][]string) {
+func align(cells [][]string) (lines []string) {
 	var width []int
 	for _, row := range cells {
 		for i, c := range row {
@@ -136,6 +139,7 @@ func align(w io.Writer, cells [][]string) {
 				fmt.Fprintf(&b, "  %*s", width[i], c)
 			}
 		}
-		fmt.Fprintln(w, strings.TrimRight(b.String(), " "))
+		lines = append(lines, strings.TrimRight(b.String(), " "))
 	}
+	return lines
 }

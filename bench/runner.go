@@ -11,6 +11,9 @@ import (
 
 // A Runner takes measurements as its fields say.
 type Runner struct {
+	Router string // program whose `run` is the router, for tables that need namespaces
+	Agent  string // its command that is a traffic end
+
 	Rounds   int           // that count; one more is thrown away
 	Duration time.Duration // of a slice
 	Threads  []int         // nil: those of the table
@@ -40,7 +43,10 @@ func (r *Runner) Run(ctx context.Context, bench string, tables []Entry) (Report,
 // Measure fills row with a and b, measured in turn: A B, B A, A B and so on,
 // so that what drifts hits both.
 func (r *Runner) Measure(ctx context.Context, row Row, a, b Slice) (Row, error) {
-	what := fmt.Sprintf("%s, threads %d, burst %d", row.Name, row.Threads, row.Burst)
+	what := row.Name
+	if row.Threads > 0 {
+		what = fmt.Sprintf("%s, threads %d, burst %d", row.Name, row.Threads, row.Burst)
+	}
 	as, bs, err := r.interleave(ctx, what, a, b)
 	if err != nil {
 		return row, fmt.Errorf("%s: %w", what, err)

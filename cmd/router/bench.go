@@ -30,12 +30,13 @@ slices of time in turn: A B, B A, A B and so on. Each row of a table is the medi
 of the rounds and [min-max]; B/A is the ratio within a round, so that what else
 the machine does hits both sides. Trust ratios, not packets/s, and a ratio only
 as far as its [min-max]. "published" are the medians that the kernel's patches
-came with, on their machines. No root and no device is needed.
+came with, on their machines. Tables that measure router run between namespaces
+need root, and take some minutes.
 
-` + tablesHelp("xmit"),
+` + tablesHelp("xmit") + "\n\n" + tablesHelp("steer"),
 		Example: `  router bench xmit
   router bench xmit --table 1,3 --threads 1,2 --burst 1,32
-  router bench xmit --json > out.json`,
+  router bench steer --json > out.json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return unknown(cmd, args[0])
@@ -43,14 +44,17 @@ came with, on their machines. No root and no device is needed.
 			return cmd.Help()
 		},
 	}
-	c.AddCommand(benchTables(o, "xmit", "Qdiscs and their locks: threads send to a device that takes everything",
-		`xmit lets threads send 64-byte packets as fast as they can, in bursts, through a
+	c.AddCommand(benchTables(o, "xmit", "Qdiscs, their locks, byte queue limits, fq, stopped queues",
+		`In tables 1 to 4, and the first rows of 6, xmit lets threads send 64-byte packets as fast as they can, in bursts, through a
 qdisc, with byte queue limits and statistics, to a device that takes everything at
 once: pktgen's queue_xmit mode. What the device got in a second is counted. The run
 fails if a packet is lost or a flow reordered. What a full qdisc refuses is sent
 again and counted as "refused %"; "ns/packet" is wall time, all threads together.
 More threads than cores take turns, and such rows are marked. The published
-numbers are of bursts of one packet (--burst 1).`))
+numbers are of bursts of one packet (--burst 1). Tables 6 and 8 need root.`),
+		benchTables(o, "steer", "TCP whose preferred tx queue changes all the time",
+			`steer starts router run between two namespaces and sends real TCP through it (root).
+Slices are at least a second long; --threads and --burst do not apply.`))
 	return c
 }
 
@@ -132,7 +136,11 @@ func inRange(flag string, values []int, most int) error {
 
 func (f *benchFlags) run(ctx context.Context, o *options, name string, entries []bench.Entry) error {
 	p := newBenchProgress(o.err)
-	r := bench.Runner{Rounds: f.rounds, Duration: f.duration, Threads: f.threads, Bursts: f.bursts, Progress: p.show}
+	self, err := os.Executable()
+	if err != nil {
+		return systemError{err}
+	}
+	r := bench.Runner{Rounds: f.rounds, Duration: f.duration, Threads: f.threads, Bursts: f.bursts, Progress: p.show, Router: self, Agent: demo.AgentCommand}
 	rep, err := r.Run(ctx, name, entries)
 	p.clear()
 	if len(rep.Tables) > 0 || err == nil {

@@ -16,7 +16,7 @@ func TestBenchErrors(t *testing.T) {
 	}{
 		{"bench xmitt", `did you mean "xmit"`},
 		{"bench xmit all", "takes flags only"},
-		{"bench xmit --table 0", "tables 1 to 4"},
+		{"bench xmit --table 0", "tables 1 to 8"},
 		{"bench xmit --threads 0", "--threads 0: want 1 to"},
 		{"bench xmit --burst 65", "--burst 65: want 1 to 64"},
 		{"bench xmit --rounds 0", "--rounds 0: want 1 or more"},
