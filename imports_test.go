@@ -38,10 +38,11 @@ var arrows = map[string][]string{
 
 	// ==== control plane above, data path below; nothing below imports above ====
 
-	"control/config":  {},
+	"control/tc":      {"qdisc"},
+	"control/config":  {"control/tc", "qdisc"},
 	"control/hostnet": {"control/config"},
 	"control/neigh":   {"fib", "packet"},
-	"control/api":     {"control/config"},
+	"control/api":     {"control/config", "control/tc"},
 	"control/metrics": {"control/api"},
 
 	"internal/traffic": {},
@@ -49,7 +50,7 @@ var arrows = map[string][]string{
 	"demo":             {"control/api", "control/config", "control/hostnet", "internal/spawn", "internal/traffic"},
 	"cmd/router": {
 		"packet", "tun", "classify", "forward", "fib", "xpsflow", "qdisc", "bql", "dataplane",
-		"control/api", "control/config", "control/hostnet", "control/metrics", "control/neigh",
+		"control/api", "control/config", "control/hostnet", "control/metrics", "control/neigh", "control/tc",
 		"demo", "internal/traffic",
 	},
 	"test/netns": {},

@@ -22,7 +22,6 @@ import (
 	"taprouter/fib"
 	"taprouter/forward"
 	"taprouter/packet"
-	"taprouter/qdisc"
 	"taprouter/tun"
 	"taprouter/xpsflow"
 )
@@ -136,7 +135,8 @@ func (r *router) dataplaneConfig() dataplane.Config {
 		mode, _ := xpsflow.ParseMode(p.conf.XPS.Mode) // checked by config
 		pc := dataplane.PortConfig{
 			Name: p.conf.Name, Queues: p.dev.Queues(), TxQueueLen: p.conf.TxQueueLen,
-			Qdisc: qdisc.Spec{Kind: p.conf.Qdisc.Kind}, Child: qdisc.Spec{Kind: p.conf.Qdisc.Child}, FlowTable: p.conf.XPS.FlowTableCnt, FlowMode: mode,
+			Qdisc: p.conf.Qdisc.Root, Child: p.conf.Qdisc.Child, Line: dataplane.LineConfig(p.conf.Line),
+			FlowTable: p.conf.XPS.FlowTableCnt, FlowMode: mode,
 		}
 		for _, a := range []struct {
 			on  bool
