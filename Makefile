@@ -12,12 +12,15 @@ UNIT   = $$(go list ./... | grep -v /test/netns)
 # The tests in namespaces that run a second time under the race detector.
 RACY   = Order|Fragments|ICMPErrors|LiveChanges|Kill|Deleted|Malformed|DeviceMoves|PingRouter|LinkDown
 DEMO   ?=
+# make plot draws this file, the output of router bench with --json.
+JSON   ?= out.json
+PLOTS  ?= docs
 FUZZTIME ?= 30s
 COUNT  ?= 6
 
 step = @printf '\n== %s\n' "$(1)"
 
-.PHONY: help build demo test race fuzz bench lint soak check unit explore netns deps clean
+.PHONY: help build demo test race fuzz bench plot lint soak check unit explore netns deps clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,7 +50,15 @@ fuzz: ## every fuzz target for FUZZTIME (30s)
 bench: ## all benchmarks COUNT (6) times, for benchstat
 	go test -run '^$$' -bench . -benchmem -count $(COUNT) -timeout 60m $(UNIT)
 
+plot: ## draw what `router bench xmit --json > out.json` found; JSON=FILE PLOTS=DIR (docs)
+	@mkdir -p bin
+	go -C bench/plot build -o ../../bin/plot .
+	bin/plot -o $(PLOTS) $(JSON)
+
+# bench/plot is tested here as its first build takes most of a minute.
 lint: bin/golangci-lint ## golangci-lint, pinned in tools/go.mod (its first build takes minutes)
+	go -C bench/plot vet ./...
+	go -C bench/plot test ./...
 	bin/golangci-lint run ./...
 	bin/golangci-lint run --build-tags explore ./internal/step ./qdisc
 

@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -48,10 +49,14 @@ var arrows = map[string][]string{
 	"internal/traffic": {},
 	"internal/spawn":   {"control/api", "internal/traffic"},
 	"demo":             {"control/api", "control/config", "control/hostnet", "internal/spawn", "internal/traffic"},
+	"bench": {
+		"packet", "qdisc", "bql", "xpsflow", "dataplane", "tun", "forward", "fib",
+		"control/api", "control/hostnet", "internal/spawn", "internal/traffic",
+	},
 	"cmd/router": {
 		"packet", "tun", "classify", "forward", "fib", "xpsflow", "qdisc", "bql", "dataplane",
 		"control/api", "control/config", "control/hostnet", "control/metrics", "control/neigh", "control/tc",
-		"demo", "internal/traffic",
+		"bench", "demo", "internal/traffic",
 	},
 	"test/netns": {},
 }
@@ -115,7 +120,7 @@ func sourceImports(t *testing.T) map[string]map[string]string {
 		if err != nil {
 			return err
 		}
-		if e.IsDir() && file != "." && (strings.HasPrefix(e.Name(), ".") || e.Name() == "testdata" || file == "tools") {
+		if e.IsDir() && file != "." && (strings.HasPrefix(e.Name(), ".") || e.Name() == "testdata" || isModule(file)) {
 			return filepath.SkipDir
 		}
 		if e.IsDir() || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") {
@@ -142,4 +147,10 @@ func sourceImports(t *testing.T) map[string]map[string]string {
 		t.Fatal(err)
 	}
 	return all
+}
+
+// isModule reports whether dir is a module of its own: it is no part of ours.
+func isModule(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, "go.mod"))
+	return err == nil
 }

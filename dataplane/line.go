@@ -55,7 +55,7 @@ const (
 	pieceTime = 50_000
 	// lineSlack is by how many ns a departure may be late so that several
 	// leave at one wake-up, while more packets follow.
-	lineSlack = 40_000
+	lineSlack = 80_000
 )
 
 // A line is the NIC behind one tx queue, or behind all of a port: it takes

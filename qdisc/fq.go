@@ -288,7 +288,7 @@ func insert(l *packet.List, p *packet.Packet) {
 // fast reports whether p may pass without a flow: no flow has anything that
 // could be sent now, and none will have before p. fq_fastpath_check.
 func (f *FQ) fast(p *packet.Packet) bool {
-	if p.DueAt > f.now || f.cfg.MaxRate != 0 || f.noFast {
+	if p.DueAt > f.now || f.cfg.MaxRate != 0 || f.noFast || f.cfg.NoFastPath {
 		return false
 	}
 	return f.qlen == 0 || f.flows == f.inactive+f.delayed.Len() && f.internal.packets.Len() < fqFastPath && f.nextDelayed > f.now

@@ -22,6 +22,7 @@ type FQConfig struct {
 	CEThreshold      time.Duration // waiting time above which ECT packets are marked, < 0 = off
 	TimerSlack       time.Duration // by which a departure may be late to coalesce timers
 	Horizon          time.Duration // how far ahead a departure time may lie
+	NoFastPath       bool          // every packet goes through its flow; ours, to compare with
 	HorizonDrop      bool          // what lies beyond is dropped, or else cut to the horizon
 	Priomap          [16]uint8     // band by the low four bits of the priority
 	Weights          [Bands]uint32 // bytes a band may send in each round

@@ -129,10 +129,11 @@ flow table, lockless qdiscs under mq, byte queue limits.
   router qdisc show -s          what waits and what was sent, as tc prints it
   router xps show -s            which worker prefers which queue; flows moved, refused
   router drops show             why packets were dropped
+  router bench xmit             what lockless, mq and bypass are worth here
 
 Every show takes -s for statistics and -j for JSON. "router completion bash" (or
 zsh) prints what completes commands and the names of ports. Exit status: 0 done, 1 bad
-usage or configuration, 2 refused by the system, 3 checks of the demo failed.`,
+usage or configuration, 2 refused by the system, 3 checks of the demo or a bench failed.`,
 		SilenceUsage: true, SilenceErrors: true,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -151,7 +152,7 @@ usage or configuration, 2 refused by the system, 3 checks of the demo failed.`,
 	f.BoolVarP(&o.pretty, "pretty", "p", false, "with -j: print it indented")
 	f.BoolVarP(&o.stats, "statistics", "s", false, "print statistics too")
 	_ = root.RegisterFlagCompletionFunc("name", completeName) // the flag exists
-	root.AddCommand(runCommand(o), checkCommand(o), demoCommand(o), versionCommand(o))
+	root.AddCommand(runCommand(o), checkCommand(o), demoCommand(o), benchCommand(o), versionCommand(o))
 	addObjects(root, o)
 	return root
 }

@@ -164,6 +164,7 @@ type Change struct {
 	Value   uint64 `json:"value,omitempty"`
 	Child   int    `json:"child,omitempty"`
 	Kind    string `json:"kind,omitempty"`
+	Options []string `json:"options,omitempty"` // of the kind, in tc's words
 	// Period of a hop, or the backlog of a load, in ns.
 	Period time.Duration `json:"period,omitempty"`
 }

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"taprouter/bench"
+	"taprouter/demo"
+	"taprouter/packet"
+)
+
+// maxThreads bounds --threads: the published tables end at 16.
+const maxThreads = 256
+
+func benchCommand(o *options) *cobra.Command {
+	c := &cobra.Command{
+		Use: "bench", Short: "Measure parts of the data path against other ways to do the same", Args: cobra.ArbitraryArgs,
+		Long: `bench compares two ways, A and B, to do the same thing in this process, by
+slices of time in turn: A B, B A, A B and so on. Each row of a table is the median
+of the rounds and [min-max]; B/A is the ratio within a round, so that what else
+the machine does hits both sides. Trust ratios, not packets/s, and a ratio only
+as far as its [min-max]. "published" are the medians that the kernel's patches
+came with, on their machines. Tables that measure router run between namespaces
+need root, and take some minutes.
+
+` + tablesHelp("xmit") + "\n\n" + tablesHelp("steer"),
+		Example: `  router bench xmit
+  router bench xmit --table 1,3 --threads 1,2 --burst 1,32
+  router bench steer --json > out.json`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return unknown(cmd, args[0])
+			}
+			return cmd.Help()
+		},
+	}
+	c.AddCommand(benchTables(o, "xmit", "Qdiscs, their locks, byte queue limits, fq, stopped queues",
+		`In tables 1 to 4, and the first rows of 6, xmit lets threads send 64-byte packets as fast as they can, in bursts, through a
+qdisc, with byte queue limits and statistics, to a device that takes everything at
+once: pktgen's queue_xmit mode. What the device got in a second is counted. The run
+fails if a packet is lost or a flow reordered. What a full qdisc refuses is sent
+again and counted as "refused %"; "ns/packet" is wall time, all threads together.
+More threads than cores take turns, and such rows are marked. The published
+numbers are of bursts of one packet (--burst 1). Tables 6 and 8 need root.`),
+		benchTables(o, "steer", "TCP whose preferred tx queue changes all the time",
+			`steer starts router run between two namespaces and sends real TCP through it (root).
+Slices are at least a second long; --threads and --burst do not apply.`))
+	return c
+}
+
+// tablesHelp explains the tables of a command.
+func tablesHelp(name string) string {
+	var b strings.Builder
+	for _, e := range bench.Entries(name) {
+		fmt.Fprintf(&b, "Table %d of %s: %s.\n%s\n\n", e.Number, name, e.Title, e.About)
+	}
+	return strings.TrimRight(b.String(), "\n")
+}
+
+// benchFlags are what a user may ask for.
+type benchFlags struct {
+	tables, threads, bursts []int
+	rounds                  int
+	duration                time.Duration
+}
+
+// benchTables is the command for the tables of one bench.
+func benchTables(o *options, name, short, long string) *cobra.Command {
+	var f benchFlags
+	c := &cobra.Command{
+		Use: name, Short: short, Args: exactly(0, "router bench "+name+" takes flags only"),
+		Long: long + "\n\n" + tablesHelp(name) + `
+
+Exit status: 0 done, 1 bad usage, 3 packets were lost or reordered, 130 interrupted;
+what was complete is printed.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			entries, err := f.check(name)
+			if err != nil {
+				return err
+			}
+			return f.run(cmd.Context(), o, name, entries)
+		},
+	}
+	fs := c.Flags()
+	fs.IntSliceVar(&f.tables, "table", nil, "numbers of tables (default all)")
+	fs.IntSliceVar(&f.threads, "threads", nil, "numbers of threads (default those published)")
+	fs.IntSliceVar(&f.bursts, "burst", []int{32}, fmt.Sprintf("packets of a burst, up to %d", packet.MaxBatch))
+	fs.IntVar(&f.rounds, "rounds", 5, "rounds that count; one more comes before")
+	fs.DurationVar(&f.duration, "duration", 250*time.Millisecond, "of a slice; a round has two")
+	return c
+}
+
+// check judges the flags and gives the tables to make.
+func (f *benchFlags) check(name string) (list []bench.Entry, err error) {
+	if f.rounds < 1 {
+		return nil, fmt.Errorf("--rounds %d: want 1 or more", f.rounds)
+	}
+	if f.duration < time.Millisecond {
+		return nil, fmt.Errorf("--duration %v: want 1ms or more", f.duration)
+	}
+	if err := errors.Join(inRange("threads", f.threads, maxThreads), inRange("burst", f.bursts, packet.MaxBatch)); err != nil {
+		return nil, err
+	}
+	all := bench.Entries(name)
+	if len(f.tables) == 0 {
+		return all, nil
+	}
+	for _, n := range f.tables {
+		i := slices.IndexFunc(all, func(e bench.Entry) bool { return e.Number == n })
+		if i < 0 {
+			return nil, fmt.Errorf("--table %d: %s has tables %d to %d", n, name, all[0].Number, all[len(all)-1].Number)
+		}
+		list = append(list, all[i])
+	}
+	return list, nil
+}
+
+func inRange(flag string, values []int, most int) error {
+	for _, n := range values {
+		if n < 1 || n > most {
+			return fmt.Errorf("--%s %d: want 1 to %d", flag, n, most)
+		}
+	}
+	return nil
+}
+
+func (f *benchFlags) run(ctx context.Context, o *options, name string, entries []bench.Entry) error {
+	p := newBenchProgress(o.err)
+	self, err := os.Executable()
+	if err != nil {
+		return systemError{err}
+	}
+	r := bench.Runner{Rounds: f.rounds, Duration: f.duration, Threads: f.threads, Bursts: f.bursts, Progress: p.show, Router: self, Agent: demo.AgentCommand}
+	rep, err := r.Run(ctx, name, entries)
+	p.clear()
+	if len(rep.Tables) > 0 || err == nil {
+		if err := printReport(o, rep); err != nil {
+			return systemError{err}
+		}
+	}
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return exitError{code: demo.ExitStopped, err: errors.New("interrupted; the tables are incomplete")}
+	}
+	return exitError{code: demo.ExitFailed, err: err}
+}
+
+func printReport(o *options, rep bench.Report) error {
+	if !o.json {
+		bench.Print(o.out, rep)
+		return nil
+	}
+	enc := json.NewEncoder(o.out)
+	if o.pretty {
+		enc.SetIndent("", "    ")
+	}
+	return enc.Encode(rep)
+}
+
+// A benchProgress shows where a run is: on a terminal one line that changes,
+// elsewhere a line for each row that is complete.
+type benchProgress struct {
+	w   io.Writer
+	tty bool
+}
+
+func newBenchProgress(w io.Writer) *benchProgress {
+	p := &benchProgress{w: w}
+	if f, ok := w.(*os.File); ok {
+		_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+		p.tty = err == nil
+	}
+	return p
+}
+
+// clearLine is the return to the line's start and ECMA-48 EL, erase to its end.
+const clearLine = "\r\x1b[K"
+
+func (p *benchProgress) show(text string, done bool) {
+	switch {
+	case p.tty:
+		fmt.Fprint(p.w, clearLine+text)
+	case done:
+		fmt.Fprintln(p.w, text)
+	}
+}
+
+func (p *benchProgress) clear() {
+	if p.tty {
+		fmt.Fprint(p.w, clearLine)
+	}
+}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"strings"
+	"testing"
+
+	"taprouter/bench"
+)
+
+func TestBenchErrors(t *testing.T) {
+	for _, tt := range []struct {
+		args, says string
+	}{
+		{"bench xmitt", `did you mean "xmit"`},
+		{"bench xmit all", "takes flags only"},
+		{"bench xmit --table 0", "tables 1 to 8"},
+		{"bench xmit --threads 0", "--threads 0: want 1 to"},
+		{"bench xmit --burst 65", "--burst 65: want 1 to 64"},
+		{"bench xmit --rounds 0", "--rounds 0: want 1 or more"},
+		{"bench xmit --duration 1", "missing unit"},
+		{"bench xmit --duration 1us", "want 1ms or more"},
+	} {
+		code, stdout, stderr := command(t, strings.Fields(tt.args)...)
+		if code != 1 || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, tt.says) {
+			t.Errorf("router %s: status %d, prints %q and %q, want status 1 and one line with %q", tt.args, code, stdout, stderr, tt.says)
+		}
+	}
+}
+
+func TestBench(t *testing.T) {
+	args := strings.Fields("bench xmit --table 4,1 --threads 1 --rounds 1 --duration 2ms")
+	code, stdout, stderr := command(t, append(args, "-j")...)
+	var rep bench.Report
+	if err := json.Unmarshal([]byte(stdout), &rep); code != 0 || err != nil {
+		t.Fatalf("status %d, %v: %s", code, err, stderr)
+	}
+	if len(rep.Tables) != 2 || rep.Tables[0].Number != 4 || rep.Tables[1].Number != 1 {
+		t.Errorf("tables %+v, want 4 and 1", rep.Tables)
+	}
+	if strings.Count(stderr, "\n") != 2 || strings.Contains(stderr, "\x1b") {
+		t.Errorf("progress is %q, want a line a row", stderr)
+	}
+	if code, stdout, stderr := command(t, args...); code != 0 || !strings.Contains(stdout, "Table 1: ") {
+		t.Errorf("status %d: %s%s", code, stdout, stderr)
+	}
+}
+
+// An interrupt ends the run at once.
+func TestBenchInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var errs strings.Builder
+	if code := run(ctx, []string{"bench", "xmit", "--duration", "1h"}, io.Discard, &errs); code != 130 || !strings.Contains(errs.String(), "Error: interrupted") {
+		t.Errorf("status %d: %s", code, errs.String())
+	}
+}
+
+// The help explains every table.
+func TestBenchHelp(t *testing.T) {
+	for _, args := range [][]string{{"bench", "--help"}, {"bench", "xmit", "--help"}} {
+		_, stdout, _ := command(t, args...)
+		for _, e := range bench.Entries("xmit") {
+			if e.About == "" || !strings.Contains(stdout, e.Title) || !strings.Contains(stdout, e.About) {
+				t.Errorf("router %v does not explain table %d", args, e.Number)
+			}
+		}
+	}
+}
