@@ -97,7 +97,7 @@ func TestRefused(t *testing.T) {
 		{"no kind", one("qdisc: {child: {kind: pfifo_fast}}"), `4:20: qdisc needs a kind`},
 		{"child mq", one("qdisc: {kind: mq, child: {kind: mq}}"), `4:45: kind: mq can only be the root; known are: pfifo_fast, fq`},
 		{"child of pfifo_fast", one("qdisc: {kind: pfifo_fast, child: {kind: pfifo_fast}}"), `4:53: port a: only mq has a child; pfifo_fast stands alone`},
-		{"child loop", one("qdisc: &q {kind: mq, child: *q}"), "4:30: kind: mq can only be the root; known are: pfifo_fast, fq\n4:34: unknown key \"child\" in child; known keys: kind, limit, flow_limit, buckets, orphan_mask, pacing, bands, priomap, weights, quantum, initial_quantum, maxrate, low_rate_threshold, refill_delay, ce_threshold, timer_slack, horizon, horizon_drop, offload_horizon"},
+		{"child loop", one("qdisc: &q {kind: mq, child: *q}"), "4:30: kind: mq can only be the root; known are: pfifo_fast, fq\n4:34: unknown key \"child\" in child; known keys: kind, limit, flow_limit, buckets, orphan_mask, pacing, bands, priomap, weights, quantum, initial_quantum, maxrate, low_rate_threshold, refill_delay, ce_threshold, timer_slack, horizon, horizon_drop, offload_horizon, fastpath"},
 		{"fq option", one("qdisc: {kind: fq, flow_limt: 5}"), `4:31: unknown key "flow_limt" in qdisc; did you mean "flow_limit"?`},
 		{"fq range", one("qdisc: {kind: fq, limit: 0}"), `4:38: limit: want 1 to 1048576, got "0"`},
 		{"fq rate", one("qdisc: {kind: fq, maxrate: fast}"), `4:40: maxrate: want 8bit to 34359Mbit, or 0 or unlimited for none, got "fast"`},

@@ -23,13 +23,13 @@ type Option struct {
 
 	unit   *unit
 	lo, hi uint64
-	unset  uint64 // a value that means none and is not printed
+	unset  uint64 // a value that is not printed: none, or what a flag is
 	why    string // added to the range
 	get    func(c *qdisc.FQConfig, i int) uint64
 	set    func(c *qdisc.FQConfig, i int, v uint64)
 }
 
-// always is for options that have no value that means none.
+// always is for options of which every value is printed.
 const always = math.MaxUint64
 
 const noValue = math.MaxUint32 // of rates and times, in netlink
@@ -40,7 +40,7 @@ var FQ = []Option{
 	number("flow_limit", packets, 1, 1<<20, func(c *qdisc.FQConfig) *int { return &c.FlowLimit }),
 	number("buckets", count, 2, 1<<18, func(c *qdisc.FQConfig) *int { return &c.Buckets }).because(", a power of two"),
 	number("orphan_mask", count, 0, math.MaxUint32, func(c *qdisc.FQConfig) *uint32 { return &c.OrphanMask }),
-	flag("pacing", "nopacing", func(c *qdisc.FQConfig) *bool { return &c.Pacing }),
+	flag("pacing", "nopacing", func(c *qdisc.FQConfig) *bool { return &c.Pacing }).silent(1),
 	fixed("bands", count, qdisc.Bands, ""),
 	{Name: "priomap", N: 16, unit: count, hi: qdisc.Bands - 1, unset: always, why: " for each of 16 priorities",
 		get: func(c *qdisc.FQConfig, i int) uint64 { return uint64(c.Priomap[i]) },
@@ -68,6 +68,8 @@ var FQ = []Option{
 	duration("horizon", usec, time.Microsecond, func(c *qdisc.FQConfig) *time.Duration { return &c.Horizon }),
 	flag("horizon_drop", "horizon_cap", func(c *qdisc.FQConfig) *bool { return &c.HorizonDrop }),
 	fixed("offload_horizon", usec, 0, ": there is no device here that paces"),
+	// Not tc's: to compare with.
+	flag("fastpath", "nofastpath", func(c *qdisc.FQConfig) *bool { return &c.NoFastPath }).inverse().silent(1),
 }
 
 // ignored are options that the kernel has given up; each has one value.
@@ -87,13 +89,15 @@ func duration(name string, u *unit, of time.Duration, field func(c *qdisc.FQConf
 
 func flag(name, off string, field func(c *qdisc.FQConfig) *bool) Option {
 	return Option{Name: name, N: 1, Flag: true, off: off, unset: always,
-		get: func(c *qdisc.FQConfig, _ int) uint64 {
-			if *field(c) {
-				return 1
-			}
-			return 0
-		},
+		get: func(c *qdisc.FQConfig, _ int) uint64 { return bit(*field(c)) },
 		set: func(c *qdisc.FQConfig, _ int, v uint64) { *field(c) = v == 1 }}
+}
+
+func bit(b bool) uint64 {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // fixed is an option of the kernel that can have one value here.
@@ -104,6 +108,14 @@ func fixed(name string, u *unit, v uint64, why string) Option {
 
 func (o Option) because(why string) Option { o.why = why; return o }
 func (o Option) silent(v uint64) Option    { o.unset = v; return o }
+
+// inverse is for a flag whose field says the opposite.
+func (o Option) inverse() Option {
+	get, set := o.get, o.set
+	o.get = func(c *qdisc.FQConfig, i int) uint64 { return 1 - get(c, i) }
+	o.set = func(c *qdisc.FQConfig, i int, v uint64) { set(c, i, 1-v) }
+	return o
+}
 
 func orNone(some bool, v uint64) uint64 {
 	if some {
@@ -183,7 +195,7 @@ func (o *Option) Set(c *qdisc.FQConfig, values ...string) error {
 func (o *Option) value(s string) (uint64, bool) {
 	switch {
 	case o.Flag:
-		return map[string]uint64{"true": 1}[s], s == "true" || s == "false"
+		return bit(s == "true"), s == "true" || s == "false"
 	case o.Name == "maxrate" && (s == "unlimited" || s == "0"), o.Name == "ce_threshold" && s == "off":
 		return o.unset, true
 	}
@@ -270,6 +282,28 @@ func Words() (all []string) {
 	return all
 }
 
+// Next are the words that may follow these: options that are not there yet,
+// or nothing if a value is due.
+func Next(words []string) (next []string) {
+	next = Words()
+	for len(words) > 0 {
+		i := slices.IndexFunc(FQ, func(o Option) bool { return o.Name == words[0] || o.Flag && o.off == words[0] })
+		if i < 0 {
+			return nil
+		}
+		o := &FQ[i]
+		next = slices.DeleteFunc(next, func(w string) bool { return w == o.Name || o.Flag && w == o.off })
+		if words = words[1:]; o.Flag {
+			continue
+		}
+		if len(words) < o.N {
+			return nil
+		}
+		words = words[o.N:]
+	}
+	return next
+}
+
 // PrintFQ gives the options as tc prints them, each followed by a space.
 func PrintFQ(cfg *qdisc.FQConfig) string {
 	var b strings.Builder
@@ -277,7 +311,7 @@ func PrintFQ(cfg *qdisc.FQConfig) string {
 		o := &FQ[i]
 		v := o.get(cfg, 0)
 		switch {
-		case v == o.unset, o.Name == "pacing" && v == 1:
+		case v == o.unset:
 		case o.Flag && v == 1:
 			b.WriteString(o.Name + " ")
 		case o.Flag:
@@ -295,6 +329,9 @@ func PrintFQ(cfg *qdisc.FQConfig) string {
 // An FQConfig is a configuration that becomes JSON with the keys and units of
 // `tc -j qdisc show`: bytes/s, bytes, µs, timer_slack in ns.
 type FQConfig qdisc.FQConfig
+
+// String gives the options as tc prints them, each followed by a space.
+func (c *FQConfig) String() string { return PrintFQ((*qdisc.FQConfig)(c)) }
 
 // MarshalJSON writes the options in tc's order.
 func (c *FQConfig) MarshalJSON() ([]byte, error) {
@@ -318,9 +355,9 @@ func (c *FQConfig) MarshalJSON() ([]byte, error) {
 func (o *Option) json(c *qdisc.FQConfig) (key, value string) {
 	v := o.get(c, 0)
 	switch {
-	case v == o.unset, o.Name == "pacing" && v == 1:
+	case v == o.unset:
 		return "", ""
-	case o.Name == "pacing":
+	case o.Flag && o.unset == 1:
 		return o.Name, "false"
 	case o.Flag && v == 1:
 		return o.Name, "null"
@@ -347,10 +384,10 @@ func (c *FQConfig) UnmarshalJSON(b []byte) error {
 		o := &FQ[i]
 		v, there := keys[o.Name]
 		switch {
-		case o.Name == "pacing":
-			next.Pacing = string(v) != "false"
-		case o.Flag:
-			o.set(&next, 0, map[bool]uint64{true: 1}[there])
+		case o.Flag && o.unset == 1: // false, or left out
+			o.set(&next, 0, bit(string(v) != "false"))
+		case o.Flag: // null under its name, or under off
+			o.set(&next, 0, bit(there))
 		case there && o.N == 1:
 			var n uint64
 			if err := json.Unmarshal(v, &n); err != nil {

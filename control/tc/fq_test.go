@@ -76,6 +76,8 @@ func TestFQOptions(t *testing.T) {
 		{"maxrate 0", func(*qdisc.FQConfig) {}},
 		{"maxrate unlimited", func(*qdisc.FQConfig) {}},
 		{"maxrate 4294967295bps", func(*qdisc.FQConfig) {}}, // ~0 in netlink
+		{"nofastpath", func(c *qdisc.FQConfig) { c.NoFastPath = true }},
+		{"fastpath", func(*qdisc.FQConfig) {}},
 		{"nopacing", func(c *qdisc.FQConfig) { c.Pacing = false }},
 		{"pacing horizon_drop", func(*qdisc.FQConfig) {}},
 		{"horizon_cap horizon 2ms", func(c *qdisc.FQConfig) { c.HorizonDrop, c.Horizon = false, 2*time.Millisecond }},
@@ -197,6 +199,7 @@ func TestFQJSON(t *testing.T) {
 		t.Errorf("JSON %s, %v, want %s", got, err, want)
 	}
 	other := cfg
+	other.NoFastPath = true
 	other.Pacing, other.HorizonDrop, other.MaxRate, other.CEThreshold, other.LowRateThreshold = false, false, 5, time.Millisecond, 0
 	for _, c := range []qdisc.FQConfig{cfg, other} {
 		b, err := json.Marshal((*FQConfig)(&c))
