@@ -76,44 +76,46 @@ const (
 //	tail  [ further frame bytes ............... | free ]
 //	       tailOff                     +tailLen
 type Packet struct {
+	// The first cache line is what queues and tx queues touch, as there the
+	// packet may come from another CPU.
+
 	Next *Packet // link of the List that holds the packet
 
-	buf      []byte // HeadLen bytes of mmap'd memory, for the packet's whole life
-	tail     *Tail
-	tailOff  uint32
-	tailLen  uint32
+	// Slot is the flow table bucket that counts this packet as in flight, nil
+	// if none does. xpsflow sets and clears it.
+	Slot    *atomic.Uint64
+	Stamp   int64  // at queue selection: rises with each packet of a worker, about ns
+	DueAt   int64  // ns; a qdisc's own while it holds the packet (skb->cb), like Band
+	Hash    uint32 // flow hash, 0 = none
+	WireLen uint32 // bytes on the wire of all segments (qdisc_pkt_len)
+	tailLen uint32
+
+	In, Out  uint16 // port indexes: ingress (NoPort if made here) and egress
+	TxQ      uint16 // tx queue of Out
+	Segs     uint16 // wire packets: 1, or the segments of a GSO packet (pkt_segs)
+	SegNext  uint16 // segments already written by software segmentation
+	Flags    Flags
+	Priority uint8 // the kernel's skb->priority, 0..15
+	Band     uint8
+	Bad      Reason
+	Drop     Reason // why the packet is being freed; 0 = it was sent
 	off, end uint16
+
+	buf     *[HeadLen]byte // mmap'd memory, for the packet's whole life
+	tail    *Tail
+	tailOff uint32
 
 	// What classify found. Offsets count from the first byte of the frame;
 	// 0 means "not there" for L4 and, except with Raw, for L3.
 	L3, L4    uint16
 	EtherType uint16 // behind VLAN tags
 	TCI       uint16 // of the outermost VLAN tag, valid if VLANs > 0
-	Flags     Flags
-	VLANs     uint8 // number of VLAN tags in the frame
-	Proto     uint8 // L4 protocol behind IPv6 extension headers
-	Bad       Reason
-	Drop      Reason // why the packet is being freed; 0 = it was sent
-	Hash      uint32 // flow hash, 0 = none
-	Priority  uint8  // the kernel's skb->priority, 0..15
+	VLANs     uint8  // number of VLAN tags in the frame
+	Proto     uint8  // L4 protocol behind IPv6 extension headers
+	Vnet      Vnet
+	TxTime    int64 // earliest departure on the monotonic clock, ns; 0 = any (skb->tstamp, SO_TXTIME)
 
-	In, Out uint16 // port indexes: ingress (NoPort if made here) and egress
-	TxQ     uint16 // tx queue of Out
-	Segs    uint16 // wire packets: 1, or the segments of a GSO packet (pkt_segs)
-	SegNext uint16 // segments already written by software segmentation
-	WireLen uint32 // bytes on the wire of all segments (qdisc_pkt_len)
-	Stamp   int64  // at queue selection: rises with each packet of a worker, about ns
-	TxTime  int64  // earliest departure on the monotonic clock, ns; 0 = any (skb->tstamp, SO_TXTIME)
-
-	// A qdisc's own while it holds the packet (skb->cb).
-	DueAt int64 // ns
-	Band  uint8
-
-	// Slot is the flow table bucket that counts this packet as in flight, nil
-	// if none does. xpsflow sets and clears it.
-	Slot *atomic.Uint64
-
-	Vnet Vnet
+	_ [16]byte // two cache lines in all
 }
 
 // Bytes gives the part of the frame that lies in the head. It aliases the
@@ -140,7 +142,7 @@ func (p *Packet) HasTail() bool { return p.tailLen != 0 }
 
 // Buffer gives the whole head buffer, for the reader of a device. SetFrame
 // says afterwards where the frame lies in it.
-func (p *Packet) Buffer() []byte { return p.buf }
+func (p *Packet) Buffer() []byte { return p.buf[:] }
 
 // SetFrame sets the head's share of the frame to buf[off:end].
 func (p *Packet) SetFrame(off, end int) { p.off, p.end = uint16(off), uint16(end) }

@@ -44,7 +44,7 @@ func NewPool(m Memory) (*Pool, error) {
 	p.raw = append(p.raw, tb)
 	pkts := make([]Packet, m.Heads)
 	for i := range pkts {
-		pkts[i].buf = hb[i*HeadLen : (i+1)*HeadLen : (i+1)*HeadLen]
+		pkts[i].buf = (*[HeadLen]byte)(hb[i*HeadLen:])
 		p.heads.put(&pkts[i])
 	}
 	tails := make([]Tail, m.Tails)
