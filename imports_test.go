@@ -39,10 +39,11 @@ var arrows = map[string][]string{
 
 	// ==== control plane above, data path below; nothing below imports above ====
 
-	"control/config":  {},
+	"control/tc":      {"qdisc"},
+	"control/config":  {"control/tc", "qdisc"},
 	"control/hostnet": {"control/config"},
 	"control/neigh":   {"fib", "packet"},
-	"control/api":     {"control/config"},
+	"control/api":     {"control/config", "control/tc"},
 	"control/metrics": {"control/api"},
 
 	"internal/traffic": {},
@@ -54,7 +55,7 @@ var arrows = map[string][]string{
 	},
 	"cmd/router": {
 		"packet", "tun", "classify", "forward", "fib", "xpsflow", "qdisc", "bql", "dataplane",
-		"control/api", "control/config", "control/hostnet", "control/metrics", "control/neigh",
+		"control/api", "control/config", "control/hostnet", "control/metrics", "control/neigh", "control/tc",
 		"bench", "demo", "internal/traffic",
 	},
 	"test/netns": {},

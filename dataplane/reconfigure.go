@@ -299,24 +299,38 @@ func (dp *Dataplane) TxQueueLen(port int) int {
 type QdiscView struct {
 	Kind  string
 	Stats qdisc.Stats
+	FQ    *FQ // nil for other kinds
 }
 
 // Qdiscs gives the root qdisc, then, if that is mq, those of each tx queue,
 // at one moment.
 func (p *Port) Qdiscs() (root QdiscView, children []QdiscView) {
 	_ = p.dp.quiesce(func() error {
-		root.Kind = p.root.spec.Kind
 		if p.root.mq == nil {
-			root.Stats = p.root.children[0].Stats()
+			root = p.dp.view(p.root.children[0])
 			return nil
 		}
-		root.Stats = p.root.mq.Stats()
+		root.Kind, root.Stats = p.root.spec.Kind, p.root.mq.Stats()
 		for _, q := range p.root.children {
-			children = append(children, QdiscView{q.Discipline().Kind(), q.Stats()})
+			children = append(children, p.dp.view(q))
 		}
 		return nil
 	})
 	return root, children
+}
+
+// view gives what can be seen of q, in a pause.
+func (dp *Dataplane) view(q *qdisc.Qdisc) QdiscView {
+	v := QdiscView{Kind: q.Discipline().Kind(), Stats: q.Stats()}
+	f, ok := q.Discipline().(*qdisc.FQ)
+	if !ok {
+		return v
+	}
+	v.FQ = &FQ{Config: f.Config(), Stats: f.Stats()}
+	if next := v.FQ.Stats.TimeNextDelayed; next != math.MaxInt64 {
+		v.FQ.NextPacketDelay = max(time.Duration(next+f.TimerSlack()-dp.control.now), 0)
+	}
+	return v
 }
 
 // ChangeQdisc changes the parameters of an fq at the root (child < 0) or of
@@ -337,10 +351,11 @@ func (dp *Dataplane) ChangeQdisc(dev string, child int, cfg qdisc.FQConfig) erro
 		case child >= 0:
 			q = p.root.children[child]
 		}
-		if child < 0 {
+		err := q.Change(&dp.control.cpu, cfg)
+		if err == nil && child < 0 {
 			p.root.spec.FQ = cfg
 		}
-		return q.Change(&dp.control.cpu, cfg)
+		return err
 	})
 }
 
@@ -350,20 +365,10 @@ func (dp *Dataplane) FQs(port int) (all []*FQ) {
 	_ = dp.quiesce(func() error {
 		p := dp.ports[port]
 		for i, q := range p.root.children {
-			f, ok := q.Discipline().(*qdisc.FQ)
 			if i > 0 && p.root.mq == nil {
 				break
 			}
-			if !ok {
-				all = append(all, nil)
-				continue
-			}
-			st := f.Stats()
-			next := time.Duration(0)
-			if st.TimeNextDelayed != math.MaxInt64 {
-				next = max(time.Duration(st.TimeNextDelayed+f.TimerSlack()-dp.control.now), 0)
-			}
-			all = append(all, &FQ{Config: f.Config(), Stats: st, NextPacketDelay: next})
+			all = append(all, dp.view(q).FQ)
 		}
 		return nil
 	})

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -9,6 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"taprouter/control/api"
+	"taprouter/control/config"
+	"taprouter/control/tc"
+	"taprouter/qdisc"
 )
 
 // changes are the commands of an object that change something.
@@ -16,11 +20,18 @@ func changes(object string, o *options) []*cobra.Command {
 	set := func(use, short string, words completion, parse func(args []string) (what string, c api.Change, err error)) []*cobra.Command {
 		return []*cobra.Command{{Use: use, Short: short, Long: short + "." + exits, ValidArgsFunction: words, RunE: func(cmd *cobra.Command, args []string) error {
 			what, change, err := parse(args)
+			warnings := []string(nil)
+			if err == nil {
+				warnings, err = checkOptions(change.Options)
+			}
 			if err != nil {
 				return fmt.Errorf("%w; usage: router %s %s", err, object, use)
 			}
 			c := api.Dial(o.name)
 			defer c.Close()
+			for _, w := range warnings {
+				fmt.Fprintln(o.err, "warning:", w)
+			}
 			if err := known(cmd.Context(), c, change.Dev); err != nil {
 				return err
 			}
@@ -42,9 +53,36 @@ func changes(object string, o *options) []*cobra.Command {
 		return set("set dev NAME queue N limit_min|limit_max|hold_time|stall_thrs|stall_max VALUE", "Change a byte queue limit",
 			o.complete("dev", "queue", "limit_min", "limit_max", "hold_time", "stall_thrs", "stall_max"), parseBQL)
 	case "qdisc":
-		return set("replace dev NAME root|parent :N KIND", "Graft another qdisc; packets move over in order", o.completeQdisc, parseQdisc)
+		return append(set("replace dev NAME root|parent :N KIND [OPTIONS] | replace dev NAME root mq [child KIND [OPTIONS]]",
+			"Graft another qdisc; packets move over in order", o.completeQdisc, parseQdisc),
+			set("change dev NAME root|parent :N fq OPTIONS", "Change options of an fq; the others stay, and so do packets", o.completeQdisc, parseQdiscChange)...)
+	case "line":
+		return set("load dev NAME queue N backlog TIME|off", "Keep a tx queue of a line busy with frames that nobody reads, for tests",
+			o.complete("dev", "queue", "backlog"), parseLoad)
 	}
 	return nil
+}
+
+// checkOptions finds bad usage before the router is asked.
+func checkOptions(words []string) (warnings []string, err error) {
+	if len(words) == 0 {
+		return nil, nil
+	}
+	cfg := qdisc.DefaultFQ(config.DefaultMTU)
+	return tc.FQOptions(&cfg, words)
+}
+
+func parseLoad(args []string) (what string, c api.Change, err error) {
+	w, err := keywords(args, "dev", "queue", "backlog")
+	if err != nil {
+		return "", c, err
+	}
+	c.Dev = w["dev"]
+	if c.Queue, err = number(w, "queue"); err != nil {
+		return "", c, err
+	}
+	c.Period, err = period(w, "backlog")
+	return "load", c, err
 }
 
 func parseLink(args []string) (what string, c api.Change, err error) {
@@ -148,9 +186,29 @@ func parseQdisc(args []string) (what string, c api.Change, err error) {
 	default:
 		return "qdisc", c, fmt.Errorf("%q: want root or parent", args[2])
 	}
-	if len(rest) != 1 {
-		return "qdisc", c, errors.New("one kind is needed, mq or pfifo_fast")
+	if len(rest) == 0 {
+		return "qdisc", c, errors.New("a kind is needed, mq, pfifo_fast or fq")
 	}
-	c.Kind = rest[0]
+	c.Kind, rest = rest[0], rest[1:]
+	if c.Kind == config.MQ && len(rest) > 0 {
+		if rest[0] != "child" || len(rest) == 1 {
+			return "qdisc", c, fmt.Errorf("mq: %q: want child and its kind", strings.Join(rest, " "))
+		}
+		c.Children, rest = rest[1], rest[2:]
+	}
+	if kind := cmp.Or(c.Children, c.Kind); len(rest) > 0 && kind != config.FQ {
+		return "qdisc", c, fmt.Errorf("%q: %s has no options; fq has", strings.Join(rest, " "), kind)
+	}
+	c.Options = rest
 	return "qdisc", c, nil
+}
+
+func parseQdiscChange(args []string) (what string, c api.Change, err error) {
+	if _, c, err = parseQdisc(args); err != nil {
+		return "", c, err
+	}
+	if c.Kind != config.FQ || len(c.Options) == 0 {
+		return "", c, errors.New("fq and at least one option are needed")
+	}
+	return "qdisc_change", c, nil
 }

@@ -37,7 +37,27 @@ and for namespaces CAP_SYS_ADMIN.
       qdisc: {kind: mq, child: {kind: pfifo_fast}}     # or {kind: pfifo_fast} for all queues
       xps: {flow_table_cnt: 4096, mode: inflight}      # 0 = no table; dql: as published
       accept: [csum, tso, uso]    # offloads the reader takes; [] does them in software
-    - {name: tapb, type: tap, netns: ns2, create: true}
+    - name: tapb
+      netns: ns2
+      create: true
+      qdisc:                      # fq, here or as mq's child, with options of tc-fq(8)
+        kind: fq
+        limit: 10000              # packets of a band
+        flow_limit: 100           # packets of a flow
+        quantum: 3028             # bytes; default 2 frames; initial_quantum: 10 frames
+        maxrate: 100mbit          # of a flow; default unlimited
+        pacing: true
+        priomap: [1, 2, 2, 2, 1, 2, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1]
+        weights: [589824, 196608, 65536]   # bytes a band in a round
+        horizon: 10s
+        horizon_drop: true        # also buckets, orphan_mask, refill_delay, timer_slack,
+                                  # low_rate_threshold, ce_threshold
+      line:                       # the wire that the port imitates; default none
+        rate: 1gbit               # 8kbit to 400gbit
+        ring: 256                 # descriptors of a tx queue, 1 to 32768
+        delay: 0ms                # up to 10s
+        overhead: ethernet        # or 0 to 256 bytes a packet; default 0
+        shared: true              # one line for all tx queues; default one each
   bridges:
     - {name: br0, ports: [tapb], ageing_time: 300s, fdb_max: 4096}
   routes:

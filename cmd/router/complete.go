@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"taprouter/control/api"
+	"taprouter/control/config"
+	"taprouter/control/tc"
 )
 
 // A completion proposes what may come next on the command line.
@@ -34,7 +36,7 @@ func (o *options) complete(words ...string) completion {
 	}
 }
 
-// completeQdisc is for dev NAME root|parent :N KIND.
+// completeQdisc is for dev NAME root|parent :N KIND [options].
 func (o *options) completeQdisc(cmd *cobra.Command, args []string, _ string) (next []string, _ cobra.ShellCompDirective) {
 	switch n := len(args); {
 	case n == 0:
@@ -45,12 +47,29 @@ func (o *options) completeQdisc(cmd *cobra.Command, args []string, _ string) (ne
 		next = []string{"root", "parent"}
 	case n == 3 && args[2] == "parent":
 		next = o.classes(cmd.Context(), args[1])
-	case n == 3:
-		next = []string{"mq", "pfifo_fast"}
-	case n == 4 && args[2] == "parent":
-		next = []string{"pfifo_fast"}
+	case args[2] == "parent":
+		next = completeKind(cmd, args[4:], config.PfifoFast, config.FQ)
+	default:
+		next = completeKind(cmd, args[3:], config.MQ, config.PfifoFast, config.FQ)
 	}
 	return next, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeKind is for KIND [options], or mq [child KIND [options]].
+func completeKind(cmd *cobra.Command, args []string, kinds ...string) []string {
+	switch {
+	case len(args) == 0 && cmd.Name() == "change":
+		return []string{config.FQ}
+	case len(args) == 0:
+		return kinds
+	case args[0] == config.FQ:
+		return tc.Next(args[1:])
+	case args[0] == config.MQ && len(args) == 1:
+		return []string{"child"}
+	case args[0] == config.MQ && args[1] == "child":
+		return completeKind(cmd, args[2:], config.PfifoFast, config.FQ)
+	}
+	return nil
 }
 
 // links asks the router, but not for long: somebody has pressed Tab.

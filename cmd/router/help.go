@@ -23,14 +23,39 @@ instead. -s adds wire packets and bytes of each queue, and what was dropped;
 		`A queueing discipline holds what a tx queue has not taken yet: mq with a child
 for each tx queue, or one for all. With -s the words, lines and units are those
 of "tc -s qdisc show": sent, dropped, requeued after the device refused, and
-what waits now in bytes and packets.`,
-		`  router qdisc show -s dev tapa
+what waits now in bytes and packets. fq takes the options of tc-fq(8) and prints
+them and its statistics as tc does: flows, what took the fast path, what waits
+for its time. In JSON rates are bytes/s, times us (timer_slack, latency and
+next_packet_delay: ns), and throttled_flows is what tc prints first as throttled.
+
+Options of fq: limit, flow_limit PACKETS; quantum, initial_quantum SIZE; maxrate
+RATE (0 = unlimited); [no]pacing; buckets, orphan_mask NUMBER; priomap B0 ... B15;
+weights W0 W1 W2 (bytes); low_rate_threshold RATE; refill_delay, ce_threshold,
+timer_slack, horizon TIME; horizon_drop or horizon_cap; and, not tc's,
+[no]fastpath. Units are tc's: 100mbit, 1mbps (bytes), 15k, 40ms; bare numbers
+are bit/s, bytes, us (ns for timer_slack).`,
+		`  router qdisc show -s -d dev tapa
   router qdisc replace dev tapa root pfifo_fast
-  router qdisc replace dev tapa parent :2 pfifo_fast`,
+  router qdisc replace dev tapa root mq child fq
+  router qdisc replace dev tapa parent :2 fq flow_limit 500 maxrate 100mbit
+  router qdisc change dev tapa parent :2 fq maxrate unlimited`,
 		showing("qdiscs", func(q api.Qdisc) []string { return []string{q.Dev} },
 			func(w io.Writer, all []api.Qdisc, o *options, dev string) {
 				api.PrintQdiscs(w, all, o.stats, dev == "")
 			})},
+	{"line", "The wire that a port imitates",
+		`A port with a line in its configuration delivers at the line's rate (bit/s),
+each packet with overhead bytes more than its frame, and after its delay. In
+front of the line each tx queue has a ring of descriptors; the line serves the
+rings of all queues in turn if it is shared. ring_used is how many descriptors
+are taken now, stops how often the ring was full. -s adds the memory that delayed
+packets hold, and overflow, the packets dropped when that was not enough. In
+JSON the rate is bit/s and the delay ns. load is a test: it keeps TIME's worth of
+frames that nobody reads waiting in a queue.`,
+		`  router line show -s dev tapb
+  router line load dev tapb queue 0 backlog 10ms   # or off`,
+		showing("lines", func(l api.Line) []string { return []string{l.Dev} },
+			func(w io.Writer, all []api.Line, o *options, _ string) { api.PrintLines(w, all, o.stats) })},
 	{"xps", "Which worker prefers which tx queue, and the flow table",
 		`XPS chooses the tx queue of a packet: among those that the worker prefers, by
 flow hash, or among all if it prefers none. The flow table keeps a flow on its

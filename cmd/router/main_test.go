@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"taprouter/control/config"
+	"taprouter/dataplane"
 	"taprouter/fib"
 )
 
@@ -48,6 +49,7 @@ func TestErrors(t *testing.T) {
 		{[]string{"qdisc", "replace", "dev", "a", "parent", "1", "mq"}, 1, "want :N"},
 		{[]string{"qdisc", "replace", "dev", "a", "somewhere", "mq"}, 1, "want root or parent"},
 		{[]string{"qdisc", "replace", "dev", "a", "root"}, 1, "needed"},
+		{[]string{"qdisc", "replace", "dev", "a", "parent", ":1"}, 1, "a kind is needed"},
 		{[]string{"link", "show", "--name", "no-such-router"}, 2, "router run -c FILE"},
 		{[]string{"link", "set", "dev", "a", "txqueuelen", "5", "--name", "no-such-router"}, 2, "no router named"},
 	} {
@@ -80,7 +82,7 @@ func TestCheck(t *testing.T) {
 // configuration that is accepted.
 func TestHelp(t *testing.T) {
 	code, stdout, _ := command(t, "--help")
-	for _, word := range []string{"router demo", "router check", "router run", "Exit status", "link", "qdisc", "xps", "bql", "fdb", "route", "neigh", "drops", "status"} {
+	for _, word := range []string{"router demo", "router check", "router run", "Exit status", "link", "qdisc", "line", "xps", "bql", "fdb", "route", "neigh", "drops", "status"} {
 		if code != 0 || !strings.Contains(stdout, word) {
 			t.Errorf("--help does not name %q", word)
 		}
@@ -100,6 +102,15 @@ func TestHelp(t *testing.T) {
 	example, _, _ = strings.Cut(example, "\n\n")
 	if _, err := config.Parse("help", []byte("  version: 1\n"+example+"\n")); !ok || err != nil {
 		t.Errorf("the example in help run is refused: %v", err)
+	}
+}
+
+// What the configuration says of a line's ranges is what the data path takes.
+func TestLineRanges(t *testing.T) {
+	if config.MinLineRate != dataplane.MinLineRate || config.MaxLineRate != dataplane.MaxLineRate || config.MaxLineRing != dataplane.MaxLineRing ||
+		config.MaxLineDelay != dataplane.MaxLineDelay || config.MaxLineOverhead != dataplane.MaxOverhead ||
+		config.DefaultLineRing != dataplane.DefaultRing || config.EthernetOverhead != dataplane.EthernetOverhead {
+		t.Error("the ranges or defaults of config.Line and dataplane.LineConfig differ")
 	}
 }
 

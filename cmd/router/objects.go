@@ -118,6 +118,9 @@ func addObjects(root *cobra.Command, o *options) {
 				}
 				return show(cmd, args)
 			}}
+		if ob.name == "qdisc" {
+			parent.PersistentFlags().BoolP("details", "d", false, "accepted as tc's; the options of fq are always printed")
+		}
 		if ob.name == "drops" {
 			parent.PersistentFlags().BoolVarP(&o.all, "all", "a", false, "print the reasons that did not happen too")
 		}

@@ -22,7 +22,6 @@ import (
 	"taprouter/fib"
 	"taprouter/forward"
 	"taprouter/packet"
-	"taprouter/qdisc"
 	"taprouter/tun"
 	"taprouter/xpsflow"
 )
@@ -37,6 +36,8 @@ type router struct {
 	begun  time.Time
 	cancel context.CancelFunc
 
+	changing sync.Mutex // held while a qdisc's options are read and changed
+
 	mu   sync.Mutex
 	snap *forward.Snapshot // the last one published; guarded by mu
 }
@@ -44,6 +45,7 @@ type router struct {
 // A hostPort is a port as the control plane sees it.
 type hostPort struct {
 	conf    *config.Port
+	index   int // of the port
 	dev     *tun.Device
 	ifindex int // of the netdev, in the namespace where it is; watchLinks only, after open
 
@@ -115,7 +117,7 @@ func (r *router) open(p *config.Port) error {
 	if err != nil {
 		return hostnet.Explain(err, hostnet.NetAdmin|hostnet.TunDevice)
 	}
-	h := &hostPort{conf: p, dev: dev}
+	h := &hostPort{conf: p, index: len(r.ports), dev: dev}
 	r.ports = append(r.ports, h)
 	if err := hostnet.Configure(ns, p); err != nil {
 		return err
@@ -136,7 +138,8 @@ func (r *router) dataplaneConfig() dataplane.Config {
 		mode, _ := xpsflow.ParseMode(p.conf.XPS.Mode) // checked by config
 		pc := dataplane.PortConfig{
 			Name: p.conf.Name, Queues: p.dev.Queues(), TxQueueLen: p.conf.TxQueueLen,
-			Qdisc: qdisc.Spec{Kind: p.conf.Qdisc.Kind}, Child: qdisc.Spec{Kind: p.conf.Qdisc.Child}, FlowTable: p.conf.XPS.FlowTableCnt, FlowMode: mode,
+			Qdisc: p.conf.Qdisc.Root, Child: p.conf.Qdisc.Child, Line: dataplane.LineConfig(p.conf.Line),
+			FlowTable: p.conf.XPS.FlowTableCnt, FlowMode: mode,
 		}
 		for _, a := range []struct {
 			on  bool

@@ -37,6 +37,10 @@ func (f *fake) Qdiscs() []api.Qdisc {
 	}
 }
 
+func (f *fake) Lines() []api.Line {
+	return []api.Line{{Dev: "tapb", Rate: 20e6, Ring: 256, Queues: []api.LineQueue{{}}}}
+}
+
 func (f *fake) FDB() []api.FDB {
 	return []api.FDB{{MAC: "02:00:00:00:00:01", Dev: "tapa", Master: "br0"}, {MAC: "02:00:00:00:00:02", Dev: "tapc", Master: "br1"}}
 }
@@ -73,8 +77,11 @@ func (f *fake) SetHop(dev string, d time.Duration) error { return f.note("hop", 
 func (f *fake) SetLoad(dev string, q int, d time.Duration) error {
 	return f.note("load", dev, q, d)
 }
-func (f *fake) ReplaceQdisc(dev string, child int, kind string) error {
-	return f.note("qdisc", dev, child, kind)
+func (f *fake) ReplaceQdisc(dev string, child int, kind, children string, options []string) error {
+	return f.note("qdisc", dev, child, kind, children, options)
+}
+func (f *fake) ChangeQdisc(dev string, child int, kind string, options []string) error {
+	return f.note("change", dev, child, kind, options)
 }
 
 // serve runs a fake router until the test ends and gives its name.
@@ -109,6 +116,10 @@ func TestShow(t *testing.T) {
 		{"qdisc dev tapb", "qdisc pfifo_fast 0: root refcnt 2 bands 3 priomap 1 2\n"},
 		{"qdisc show -s dev tapa", mqs + "qdisc pfifo_fast 0: parent :1 bands 3 priomap 1 2\n" + strings.TrimPrefix(mqs, "qdisc mq 0: root \n")},
 		{"-s qdisc list dev tapa", mqs + "qdisc pfifo_fast 0: parent :1 bands 3 priomap 1 2\n" + strings.TrimPrefix(mqs, "qdisc mq 0: root \n")},
+		{"qdisc show -d dev tapb", "qdisc pfifo_fast 0: root refcnt 2 bands 3 priomap 1 2\n"},
+		{"line show", "tapb: rate 20Mbit ring 256 delay 0ns overhead 0b each queue its own\n    queue 0 ring_used 0 stops 0\n"},
+		{"line -s -j dev tapb", `[{"dev":"tapb","rate":20000000,"ring":256,"delay":0,"overhead":0,"shared":false,"held":0,"max_held":0,"overflow":0,"queues":[{"queue":0,"ring_used":0,"stops":0}]}]` + "\n"},
+		{"line show dev tapa", ""},
 		{"fdb show", a + b},
 		{"fdb show dev br0", a},
 		{"fdb show dev tapa", a},
@@ -158,14 +169,25 @@ func TestSet(t *testing.T) {
 		{"bql set dev tapa queue 1 hold_time 0", "bql tapa 1 hold_time 0"},
 		{"xps set dev tapa hop 2ms", "hop tapa 2ms"},
 		{"xps set dev tapa hop off", "hop tapa 0s"},
-		{"qdisc replace dev tapa root mq", "qdisc tapa -1 mq"},
-		{"qdisc replace dev tapa parent :a pfifo_fast", "qdisc tapa 9 pfifo_fast"},
+		{"qdisc replace dev tapa root mq", "qdisc tapa -1 mq  []"},
+		{"qdisc replace dev tapa root mq child fq limit 5 nopacing", "qdisc tapa -1 mq fq [limit 5 nopacing]"},
+		{"qdisc replace dev tapa parent :a pfifo_fast", "qdisc tapa 9 pfifo_fast  []"},
+		{"qdisc replace dev tapa root fq", "qdisc tapa -1 fq  []"},
+		{"qdisc replace dev tapa parent :2 fq maxrate 8mbit weights 16384 16384 16384", "qdisc tapa 1 fq  [maxrate 8mbit weights 16384 16384 16384]"},
+		{"qdisc change dev tapa parent :1 fq maxrate unlimited", "change tapa 0 fq [maxrate unlimited]"},
+		{"qdisc change dev tapa root fq horizon_cap nofastpath", "change tapa -1 fq [horizon_cap nofastpath]"},
+		{"line load dev tapa queue 1 backlog 10ms", "load tapa 1 10ms"},
+		{"line load dev tapa queue 1 backlog off", "load tapa 1 0s"},
 	} {
 		f.changed = nil
 		code, stdout, stderr := command(t, append(strings.Fields(tt.args), "--name", name)...)
 		if code != 0 || stdout+stderr != "" || !reflect.DeepEqual(f.changed, []string{tt.want}) {
 			t.Errorf("router %s: status %d, %q, %q; it changed %q, want %q", tt.args, code, stdout, stderr, f.changed, tt.want)
 		}
+	}
+	code, _, stderr := command(t, "qdisc", "change", "dev", "tapa", "root", "fq", "defrate", "1mbit", "limit", "5", "--name", name)
+	if code != 0 || stderr != "warning: defrate is ignored: fq has it no more\n" {
+		t.Errorf("an option that is no more: status %d, %q", code, stderr)
 	}
 	f.changed = nil
 	for _, tt := range []struct {
@@ -184,6 +206,15 @@ func TestSet(t *testing.T) {
 		{"bql set dev tapa queue 0 limit 5", 1, `"limit": want`},
 		{"xps set dev tapa hop 3", 1, "want a time"},
 		{"bql set dev tapa queue 0 limit_min 5 limit_max 6", 1, "one setting at a time"},
+		{"qdisc replace dev tapa root fq limit 0", 1, `limit: want 1 to 1048576, got "0"; usage: router qdisc replace`},
+		{"qdisc replace dev tapa root fq lim 5", 1, `"lim" is no option of fq; there are limit,`},
+		{"qdisc replace dev tapa root pfifo_fast limit 5", 1, `"limit 5": pfifo_fast has no options; fq has`},
+		{"qdisc replace dev tapa root mq limit 5", 1, `mq: "limit 5": want child and its kind`},
+		{"qdisc replace dev tapa root mq child pfifo_fast limit 5", 1, `pfifo_fast has no options`},
+		{"qdisc change dev tapa root fq", 1, "at least one option"},
+		{"qdisc change dev tapa root mq", 1, "fq and at least one option"},
+		{"qdisc change dev tapa parent :1 fq maxrate 1furlong", 1, `maxrate: want 8bit to 34359Mbit, or 0 or unlimited for none, got "1furlong"; usage: router qdisc change`},
+		{"line load dev tapa queue 0", 1, "backlog"},
 	} {
 		code, stdout, stderr := command(t, append(strings.Fields(tt.args), "--name", name)...)
 		if code != tt.code || stdout != "" || !strings.HasPrefix(stderr, "Error: ") || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, tt.says) {
@@ -221,7 +252,15 @@ func TestCompletion(t *testing.T) {
 		{"qdisc replace dev", "tapa tapb"},
 		{"qdisc replace dev tapa", "root parent"},
 		{"qdisc replace dev tapa parent", ":1 :2"},
-		{"qdisc replace dev tapa root", "mq pfifo_fast"},
+		{"qdisc replace dev tapa root", "mq pfifo_fast fq"},
+		{"qdisc replace dev tapa parent :1", "pfifo_fast fq"},
+		{"qdisc replace dev tapa root mq", "child"},
+		{"qdisc replace dev tapa root mq child", "pfifo_fast fq"},
+		{"qdisc replace dev tapa root pfifo_fast", ""},
+		{"qdisc change dev tapa parent :1", "fq"},
+		{"qdisc change dev tapa parent :1 fq limit", ""},
+		{"qdisc change dev tapa root fq limit 5 nopacing bands 3 weights 1 2 3 maxrate 0 flow_limit 5 quantum 5 initial_quantum 5 buckets 2 orphan_mask 1", "priomap low_rate_threshold refill_delay ce_threshold timer_slack horizon horizon_drop horizon_cap offload_horizon fastpath nofastpath"},
+		{"line load dev tapa queue 0", "backlog"},
 		{"check", "yaml yml"},
 		{"run -c", "yaml yml"},
 	} {

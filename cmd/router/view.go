@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"taprouter/control/api"
+	"taprouter/control/config"
+	"taprouter/control/tc"
 	"taprouter/dataplane"
 	"taprouter/fib"
 	"taprouter/forward"
@@ -115,14 +117,14 @@ func (r *router) Qdiscs() []api.Qdisc {
 	all := []api.Qdisc{}
 	for _, p := range r.dp.Ports() {
 		view, children := p.Qdiscs()
-		root := oneQdisc(p.Name, view.Kind, view.Stats)
+		root := oneQdisc(p.Name, view)
 		root.Root = true
 		if root.Kind != "mq" {
 			root.RefCnt = p.Queues() + 1
 		}
 		all = append(all, root)
 		for i, c := range children {
-			q := oneQdisc(p.Name, c.Kind, c.Stats)
+			q := oneQdisc(p.Name, c)
 			q.Parent = fmt.Sprintf(":%x", i+1)
 			all = append(all, q)
 		}
@@ -130,18 +132,44 @@ func (r *router) Qdiscs() []api.Qdisc {
 	return all
 }
 
-func oneQdisc(dev, kind string, s qdisc.Stats) api.Qdisc {
+func oneQdisc(dev string, v dataplane.QdiscView) api.Qdisc {
+	s := &v.Stats
 	q := api.Qdisc{
-		Kind: kind, Handle: "0:", Dev: dev, Bytes: s.Bytes, Packets: s.Packets, Drops: s.Drops,
+		Kind: v.Kind, Handle: "0:", Dev: dev, Bytes: s.Bytes, Packets: s.Packets, Drops: s.Drops,
 		Overlimits: s.Overlimits, Requeues: s.Requeues, Backlog: s.Backlog, Qlen: s.Qlen,
 	}
-	if kind == "pfifo_fast" {
+	if v.Kind == config.PfifoFast {
 		q.Bands = qdisc.Bands
 		for _, b := range qdisc.Priomap {
 			q.Priomap = append(q.Priomap, int(b))
 		}
 	}
+	if v.FQ != nil {
+		q.Options = (*tc.FQConfig)(&v.FQ.Config)
+		q.FQStats = tc.NewFQStats(&v.FQ.Stats, v.FQ.NextPacketDelay)
+	}
 	return q
+}
+
+// Lines is `router line show`.
+func (r *router) Lines() []api.Line {
+	all := []api.Line{}
+	for i, p := range r.dp.Ports() {
+		c := p.Line()
+		if c.Rate == 0 {
+			continue
+		}
+		v := p.LineView()
+		l := api.Line{
+			Dev: p.Name, Rate: c.Rate, Ring: c.Ring, Delay: int64(c.Delay), Overhead: c.Overhead, Shared: c.Shared,
+			Held: v.Held, MaxHeld: v.MaxHeld, Overflow: r.dp.Drops(i)[packet.DropDelay],
+		}
+		for q, s := range v.Queues {
+			l.Queues = append(l.Queues, api.LineQueue{Queue: q, Used: s.Used, Stops: s.Stops})
+		}
+		all = append(all, l)
+	}
+	return all
 }
 
 // XPS is `router xps show`.
@@ -278,12 +306,20 @@ func (r *router) SetTxQueueLen(dev string, n int) error { return r.dp.SetTxQueue
 
 // SetQueues is `router link set dev X queues N`.
 func (r *router) SetQueues(dev string, n int) error {
+	h, err := r.port(dev)
+	if err != nil {
+		return err
+	}
+	return r.dp.SetQueues(dev, n, h.dev.Attach, h.dev.Detach)
+}
+
+func (r *router) port(name string) (*hostPort, error) {
 	for _, h := range r.ports {
-		if h.conf.Name == dev {
-			return r.dp.SetQueues(dev, n, h.dev.Attach, h.dev.Detach)
+		if h.conf.Name == name {
+			return h, nil
 		}
 	}
-	return fmt.Errorf("there is no port %q", dev)
+	return nil, fmt.Errorf("there is no port %q", name)
 }
 
 // SetBQL is `router bql set dev X queue N KEY VALUE`.
@@ -299,7 +335,70 @@ func (r *router) SetLoad(dev string, queue int, backlog time.Duration) error {
 	return r.dp.SetLoad(dev, queue, backlog)
 }
 
-// ReplaceQdisc is `router qdisc replace dev X root|parent :N KIND`.
-func (r *router) ReplaceQdisc(dev string, child int, kind string) error {
-	return r.dp.ReplaceQdisc(dev, child, qdisc.Spec{Kind: kind}, qdisc.Spec{Kind: "pfifo_fast"})
+// ReplaceQdisc is `router qdisc replace dev X root|parent :N KIND [options]`,
+// or `root mq [child KIND [options]]`.
+func (r *router) ReplaceQdisc(dev string, child int, kind, children string, options []string) error {
+	r.changing.Lock()
+	defer r.changing.Unlock()
+	h, err := r.port(dev)
+	if err != nil {
+		return err
+	}
+	if kind != config.MQ {
+		if children != "" {
+			return fmt.Errorf("%s has no children; mq has", kind)
+		}
+		spec, err := h.spec(kind, options)
+		if err != nil {
+			return err
+		}
+		return r.dp.ReplaceQdisc(dev, child, spec, qdisc.Spec{})
+	}
+	spec, err := h.spec(cmp.Or(children, config.PfifoFast), options)
+	if err != nil {
+		return err
+	}
+	return r.dp.ReplaceQdisc(dev, child, qdisc.Spec{Kind: config.MQ}, spec)
+}
+
+// spec makes a qdisc's from its options, the defaults being those of the MTU.
+func (h *hostPort) spec(kind string, options []string) (qdisc.Spec, error) {
+	s := qdisc.Spec{Kind: kind}
+	if kind != config.FQ {
+		if len(options) > 0 {
+			return s, fmt.Errorf("%s has no options; fq has", kind)
+		}
+		return s, nil
+	}
+	h.mu.Lock()
+	s.FQ = qdisc.DefaultFQ(cmp.Or(h.link.MTU, h.conf.MTU))
+	h.mu.Unlock()
+	_, err := tc.FQOptions(&s.FQ, options)
+	return s, err
+}
+
+// ChangeQdisc is `router qdisc change dev X root|parent :N fq options`.
+func (r *router) ChangeQdisc(dev string, child int, kind string, options []string) error {
+	r.changing.Lock()
+	defer r.changing.Unlock()
+	h, err := r.port(dev)
+	if err != nil {
+		return err
+	}
+	now, children := r.dp.Ports()[h.index].Qdiscs()
+	switch {
+	case child >= len(children):
+		return fmt.Errorf("%s has no class :%x", dev, child+1)
+	case child >= 0:
+		now = children[child]
+	case now.Kind == config.MQ:
+		return fmt.Errorf("the root of %s is mq, which has no options; name a parent", dev)
+	}
+	if now.FQ == nil || now.Kind != kind {
+		return fmt.Errorf("there is %s, not %s, whose options could be changed; replace it", now.Kind, kind)
+	}
+	if _, err := tc.FQOptions(&now.FQ.Config, options); err != nil {
+		return err
+	}
+	return r.dp.ChangeQdisc(dev, child, now.FQ.Config)
 }

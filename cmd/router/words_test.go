@@ -25,7 +25,7 @@ func TestParseList(t *testing.T) {
 func FuzzChanges(f *testing.F) {
 	for _, s := range []string{
 		"dev a queue 1 workers 0,2-3", "dev a flow_table_cnt 5 mode dql", "dev a txqueuelen 9", "dev a queues 2", "dev a queue 0 limit_max max",
-		"dev a root mq", "dev a parent :1 pfifo_fast", "dev a parent : mq", "dev", "parent", "dev mode mode dev", "queues queues",
+		"dev a root mq", "dev a parent :1 pfifo_fast", "dev a parent : mq", "dev a root mq child fq limit 5", "dev a parent :2 fq weights 16384 16384 16384", "dev", "parent", "dev mode mode dev", "queues queues",
 	} {
 		f.Add(s)
 	}
@@ -36,6 +36,9 @@ func FuzzChanges(f *testing.F) {
 		args := strings.Fields(s)
 		if what, c, err := parseQdisc(args); err == nil && (what != "qdisc" || c.Dev == "" || c.Kind == "" || c.Child < -1) {
 			t.Errorf("qdisc %q: %+v", s, c)
+		}
+		if what, c, err := parseQdiscChange(args); err == nil && (what != "qdisc_change" || c.Dev == "" || c.Kind != "fq" || len(c.Options) == 0) {
+			t.Errorf("qdisc change %q: %+v", s, c)
 		}
 		if what, c, err := parseXPS(args); err == nil && (what == "" || c.Dev == "" || c.Queue < 0 || c.Buckets < 0) {
 			t.Errorf("xps %q: %s, %+v", s, what, c)

@@ -14,6 +14,9 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"taprouter/control/tc"
+	"taprouter/qdisc"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -37,7 +40,19 @@ func (f *fake) Qdiscs() []Qdisc {
 	root.Kind, root.Parent, root.Root, root.Bands, root.Priomap = "mq", "", true, 0, nil
 	single := child
 	single.Dev, single.Parent, single.Root, single.RefCnt = "tapb", "", true, 2
-	return []Qdisc{root, child, single}
+	fq := single
+	cfg := tc.FQConfig(qdisc.DefaultFQ(1500))
+	fq.Kind, fq.Dev, fq.Bands, fq.Priomap, fq.Options = "fq", "tapc", 0, nil, &cfg
+	fq.FQStats = &tc.FQStats{Flows: 3, Inactive: 2, Fastpath: 9, Band1Drops: 4}
+	return []Qdisc{root, child, single, fq}
+}
+
+func (f *fake) Lines() []Line {
+	return []Line{
+		{Dev: "tapa", Rate: 1e9, Ring: 256, Delay: 20_000_000, Overhead: 24, Shared: true, Held: 2048, MaxHeld: 1 << 20, Overflow: 3,
+			Queues: []LineQueue{{0, 5, 1}, {1, 0, 0}}},
+		{Dev: "tapb", Rate: 8000, Ring: 1, Queues: []LineQueue{{}}},
+	}
 }
 
 func (f *fake) XPS() []XPS {
@@ -79,8 +94,11 @@ func (f *fake) SetHop(dev string, d time.Duration) error { return f.note(dev, "h
 func (f *fake) SetLoad(dev string, q int, d time.Duration) error {
 	return f.note(dev, "load", q, d)
 }
-func (f *fake) ReplaceQdisc(dev string, child int, kind string) error {
-	return f.note(dev, "qdisc", child, kind)
+func (f *fake) ReplaceQdisc(dev string, child int, kind, children string, options []string) error {
+	return f.note(dev, "qdisc", child, kind, children, options)
+}
+func (f *fake) ChangeQdisc(dev string, child int, kind string, options []string) error {
+	return f.note(dev, "change", child, kind, options)
 }
 
 // serve runs a socket for the test and gives its client.
@@ -113,7 +131,7 @@ func TestRoundTrip(t *testing.T) {
 	c, name := serve(t, f)
 	ctx := t.Context()
 	for what, want := range map[string]any{
-		"status": f.Status(), "links": f.Links(), "qdiscs": f.Qdiscs(), "xps": f.XPS(), "bql": f.BQL(), "fdb": f.FDB(),
+		"status": f.Status(), "links": f.Links(), "qdiscs": f.Qdiscs(), "lines": f.Lines(), "xps": f.XPS(), "bql": f.BQL(), "fdb": f.FDB(),
 		"routes": f.Routes(), "neighs": f.Neighs(), "drops": f.Drops(),
 	} {
 		got := reflect.New(reflect.TypeOf(want))
@@ -129,7 +147,8 @@ func TestRoundTrip(t *testing.T) {
 	changes := map[string]Change{
 		"xps": {Dev: "a", Queue: 1, Workers: []int{0, 1}}, "flow_table": {Dev: "a", Buckets: 64, Mode: "dql"}, "txqlen": {Dev: "a", Len: 10},
 		"queues": {Dev: "a", Queues: 3}, "bql": {Dev: "a", Key: "limit_max", Value: 9}, "qdisc": {Dev: "a", Child: -1, Kind: "mq"},
-		"hop": {Dev: "a", Period: time.Millisecond}, "load": {Dev: "a", Queue: 1, Period: time.Second},
+		"qdisc_change": {Dev: "a", Child: 1, Kind: "fq", Options: []string{"limit", "5"}},
+		"hop":          {Dev: "a", Period: time.Millisecond}, "load": {Dev: "a", Queue: 1, Period: time.Second},
 	}
 	for what, change := range changes {
 		if err := c.Set(ctx, what, change); err != nil {
@@ -190,18 +209,22 @@ func TestNobodyThere(t *testing.T) {
 	}
 }
 
-// Sizes are printed as tc prints them: below 1 Gb these are what the tc of
-// iproute2 6.1 said of such limits of a bfifo.
-func TestSize(t *testing.T) {
-	for n, want := range map[uint64]string{
-		0: "0b", 999: "999b", 1023: "1023b", 1024: "1Kb", 1030: "1Kb", 1039: "1Kb", 1040: "1040b", 1500: "1500b", 2032: "2032b",
-		2033: "2Kb", 2063: "2Kb", 2064: "2064b", 3000: "3000b", 4090: "4Kb", 65540: "64Kb", 1047552: "1023Kb", 1<<20 - 16: "1048560b",
-		1 << 20: "1Mb", 1<<20 + 1023: "1Mb", 1<<20 + 1024: "1025Kb", 1<<20 + 2000: "1050576b", 268435456: "256Mb",
-		1 << 30: "1Gb", 1<<30 - 824: "1024Mb", 1<<30 + 824: "1Gb", 3 << 30: "3Gb",
-	} {
-		if got := Size(n); got != want {
-			t.Errorf("Size(%d) = %s, want %s", n, got, want)
+const fqLine = "limit 10000p flow_limit 100p buckets 1024 orphan_mask 1023 bands 3 priomap 1 2 2 2 1 2 0 0 1 1 1 1 1 1 1 1 " +
+	"weights 589824 196608 65536 quantum 3028b initial_quantum 15140b low_rate_threshold 550Kbit refill_delay 40ms timer_slack 10us " +
+	"horizon 10s horizon_drop offload_horizon 0us "
+
+// The JSON of an fq is flat, as tc's is, with its options in an object; other
+// kinds have neither.
+func TestFQJSON(t *testing.T) {
+	q := (&fake{}).Qdiscs()
+	b, err := json.Marshal(q[3])
+	for _, part := range []string{`"options":{"limit":10000,`, `"qlen":3,"flows":3,"inactive":2,`, `"fastpath":9,"throttled":0,"band1_drops":4}`} {
+		if err != nil || !strings.Contains(string(b), part) {
+			t.Errorf("%s, %v, want %s in it", b, err, part)
 		}
+	}
+	if b, _ := json.Marshal(q[2]); strings.Contains(string(b), "flows") || strings.Contains(string(b), "options") {
+		t.Errorf("pfifo_fast: %s", b)
 	}
 }
 
@@ -214,11 +237,21 @@ func TestTexts(t *testing.T) {
 	}{
 		{"qdisc show", "qdisc mq 0: dev tapa root \n" +
 			"qdisc pfifo_fast 0: dev tapa parent :1 bands 3 priomap 1 2 2 2 1 2 0 0 1 1 1 1 1 1 1 1\n" +
-			"qdisc pfifo_fast 0: dev tapb root refcnt 2 bands 3 priomap 1 2 2 2 1 2 0 0 1 1 1 1 1 1 1 1\n",
+			"qdisc pfifo_fast 0: dev tapb root refcnt 2 bands 3 priomap 1 2 2 2 1 2 0 0 1 1 1 1 1 1 1 1\n" +
+			"qdisc fq 0: dev tapc root refcnt 2 " + fqLine + "\n",
 			func(b *bytes.Buffer) { PrintQdiscs(b, f.Qdiscs(), false, true) }},
 		{"qdisc show -s dev tapa", "qdisc mq 0: root \n" +
 			" Sent 1000 bytes 10 pkt (dropped 1, overlimits 0 requeues 2) \n backlog 2Kb 3p requeues 2\n",
 			func(b *bytes.Buffer) { PrintQdiscs(b, f.Qdiscs()[:1], true, false) }},
+		{"qdisc show -s dev tapc", "qdisc fq 0: root refcnt 2 " + fqLine + "\n" +
+			" Sent 1000 bytes 10 pkt (dropped 1, overlimits 0 requeues 2) \n backlog 2Kb 3p requeues 2\n" +
+			"  flows 3 (inactive 2 throttled 0) band0_pkts 0 band1_pkts 0 band2_pkts 0\n  gc 0 highprio 0 fastpath 9 throttled 0\n band1_drops 4\n",
+			func(b *bytes.Buffer) { PrintQdiscs(b, f.Qdiscs()[3:], true, false) }},
+		{"line show", "tapa: rate 1Gbit ring 256 delay 20ms overhead 24b shared\n    queue 0 ring_used 5 stops 1\n    queue 1 ring_used 0 stops 0\n" +
+			"tapb: rate 8Kbit ring 1 delay 0ns overhead 0b each queue its own\n    queue 0 ring_used 0 stops 0\n",
+			func(b *bytes.Buffer) { PrintLines(b, f.Lines(), false) }},
+		{"line show -s dev tapa", "tapa: rate 1Gbit ring 256 delay 20ms overhead 24b shared\n    queue 0 ring_used 5 stops 1\n    queue 1 ring_used 0 stops 0\n    held 2Kb of 1Mb overflow 3\n",
+			func(b *bytes.Buffer) { PrintLines(b, f.Lines()[:1], true) }},
 		{"link show", "0: tapa: <TAP> mtu 1500 qlen 1000 queues 1 state UP netns ns1\n" +
 			"    link/ether 02:00:00:00:00:fe host 02:00:00:00:00:01\n    inet 10.0.0.254/24\n    inet6 fd00::fe/64\n" +
 			"    offloads from the kernel: csum,tso4; to it: csum; in software: tso,uso\n",

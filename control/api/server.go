@@ -153,18 +153,19 @@ func peer(ctx context.Context, c net.Conn) context.Context {
 
 // A Change is the body of a request that changes something.
 type Change struct {
-	Dev     string `json:"dev"`
-	Queue   int    `json:"queue,omitempty"`
-	Workers []int  `json:"workers,omitempty"`
-	Buckets int    `json:"flow_table_cnt,omitempty"`
-	Mode    string `json:"mode,omitempty"`
-	Len     int    `json:"txqlen,omitempty"`
-	Queues  int    `json:"queues,omitempty"`
-	Key     string `json:"key,omitempty"`
-	Value   uint64 `json:"value,omitempty"`
-	Child   int    `json:"child,omitempty"`
-	Kind    string `json:"kind,omitempty"`
-	Options []string `json:"options,omitempty"` // of the kind, in tc's words
+	Dev      string   `json:"dev"`
+	Queue    int      `json:"queue,omitempty"`
+	Workers  []int    `json:"workers,omitempty"`
+	Buckets  int      `json:"flow_table_cnt,omitempty"`
+	Mode     string   `json:"mode,omitempty"`
+	Len      int      `json:"txqlen,omitempty"`
+	Queues   int      `json:"queues,omitempty"`
+	Key      string   `json:"key,omitempty"`
+	Value    uint64   `json:"value,omitempty"`
+	Child    int      `json:"child,omitempty"`
+	Kind     string   `json:"kind,omitempty"`
+	Children string   `json:"children,omitempty"` // the kind of mq's
+	Options  []string `json:"options,omitempty"`  // of the kind, in tc's words
 	// Period of a hop, or the backlog of a load, in ns.
 	Period time.Duration `json:"period,omitempty"`
 }
@@ -176,6 +177,7 @@ func handler(r Router) http.Handler {
 		"status": func() any { return r.Status() },
 		"links":  func() any { return r.Links() },
 		"qdiscs": func() any { return r.Qdiscs() },
+		"lines":  func() any { return r.Lines() },
 		"xps":    func() any { return r.XPS() },
 		"bql":    func() any { return r.BQL() },
 		"fdb":    func() any { return r.FDB() },
@@ -187,14 +189,15 @@ func handler(r Router) http.Handler {
 		mux.HandleFunc("GET /v1/"+name, func(w http.ResponseWriter, _ *http.Request) { reply(w, http.StatusOK, get()) })
 	}
 	change := map[string]func(c Change) error{
-		"xps":        func(c Change) error { return r.SetXPS(c.Dev, c.Queue, c.Workers) },
-		"flow_table": func(c Change) error { return r.SetFlowTable(c.Dev, c.Buckets, c.Mode) },
-		"hop":        func(c Change) error { return r.SetHop(c.Dev, c.Period) },
-		"load":       func(c Change) error { return r.SetLoad(c.Dev, c.Queue, c.Period) },
-		"txqlen":     func(c Change) error { return r.SetTxQueueLen(c.Dev, c.Len) },
-		"queues":     func(c Change) error { return r.SetQueues(c.Dev, c.Queues) },
-		"bql":        func(c Change) error { return r.SetBQL(c.Dev, c.Queue, c.Key, c.Value) },
-		"qdisc":      func(c Change) error { return r.ReplaceQdisc(c.Dev, c.Child, c.Kind) },
+		"xps":          func(c Change) error { return r.SetXPS(c.Dev, c.Queue, c.Workers) },
+		"flow_table":   func(c Change) error { return r.SetFlowTable(c.Dev, c.Buckets, c.Mode) },
+		"hop":          func(c Change) error { return r.SetHop(c.Dev, c.Period) },
+		"load":         func(c Change) error { return r.SetLoad(c.Dev, c.Queue, c.Period) },
+		"txqlen":       func(c Change) error { return r.SetTxQueueLen(c.Dev, c.Len) },
+		"queues":       func(c Change) error { return r.SetQueues(c.Dev, c.Queues) },
+		"bql":          func(c Change) error { return r.SetBQL(c.Dev, c.Queue, c.Key, c.Value) },
+		"qdisc":        func(c Change) error { return r.ReplaceQdisc(c.Dev, c.Child, c.Kind, c.Children, c.Options) },
+		"qdisc_change": func(c Change) error { return r.ChangeQdisc(c.Dev, c.Child, c.Kind, c.Options) },
 	}
 	for name, set := range change {
 		mux.HandleFunc("POST /v1/"+name, func(w http.ResponseWriter, req *http.Request) {

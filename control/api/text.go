@@ -5,22 +5,10 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
-)
+	"time"
 
-// Size formats a number of bytes as tc does (sprint_size): what is close to a
-// whole number of a unit is printed as that number.
-func Size(n uint64) string {
-	for _, u := range []struct {
-		unit, slack uint64
-		name        string
-	}{{1 << 30, 1024, "Gb"}, {1 << 20, 1024, "Mb"}, {1 << 10, 16, "Kb"}} {
-		whole := (n + u.unit/2) / u.unit
-		if off := int64(n - whole*u.unit); n >= u.unit && max(off, -off) < int64(u.slack) {
-			return fmt.Sprintf("%g%s", float64(whole), u.name)
-		}
-	}
-	return fmt.Sprintf("%db", n)
-}
+	"taprouter/control/tc"
+)
 
 // PrintQdiscs prints qdiscs as `tc qdisc show` does, with stats as `tc -s`.
 func PrintQdiscs(w io.Writer, all []Qdisc, stats, withDev bool) {
@@ -43,10 +31,33 @@ func PrintQdiscs(w io.Writer, all []Qdisc, stats, withDev bool) {
 				fmt.Fprintf(w, " %d", b)
 			}
 		}
+		if q.Options != nil {
+			fmt.Fprint(w, q.Options)
+		}
 		fmt.Fprintln(w)
 		if stats {
 			fmt.Fprintf(w, " Sent %d bytes %d pkt (dropped %d, overlimits %d requeues %d) \n", q.Bytes, q.Packets, q.Drops, q.Overlimits, q.Requeues)
-			fmt.Fprintf(w, " backlog %s %dp requeues %d\n", Size(q.Backlog), q.Qlen, q.Requeues)
+			fmt.Fprintf(w, " backlog %s %dp requeues %d\n", tc.Size(q.Backlog), q.Qlen, q.Requeues)
+			if q.FQStats != nil {
+				fmt.Fprint(w, tc.PrintFQStats(q.FQStats))
+			}
+		}
+	}
+}
+
+// PrintLines prints the lines of ports.
+func PrintLines(w io.Writer, all []Line, stats bool) {
+	for _, l := range all {
+		shared := "each queue its own"
+		if l.Shared {
+			shared = "shared"
+		}
+		fmt.Fprintf(w, "%s: rate %s ring %d delay %s overhead %s %s\n", l.Dev, tc.Rate(uint64(l.Rate)), l.Ring, tc.Time(time.Duration(l.Delay)), tc.Size(uint64(l.Overhead)), shared)
+		for _, q := range l.Queues {
+			fmt.Fprintf(w, "    queue %d ring_used %d stops %d\n", q.Queue, q.Used, q.Stops)
+		}
+		if stats {
+			fmt.Fprintf(w, "    held %s of %s overflow %d\n", tc.Size(uint64(l.Held)), tc.Size(uint64(l.MaxHeld)), l.Overflow)
 		}
 	}
 }

@@ -3,13 +3,18 @@
 // words of ip, tc and bridge.
 package api
 
-import "time"
+import (
+	"time"
+
+	"taprouter/control/tc"
+)
 
 // A Router answers what the socket asks. Methods may be called concurrently.
 type Router interface {
 	Status() Status
 	Links() []Link
 	Qdiscs() []Qdisc
+	Lines() []Line
 	XPS() []XPS
 	BQL() []BQL
 	FDB() []FDB
@@ -28,7 +33,12 @@ type Router interface {
 	SetQueues(dev string, n int) error
 	SetBQL(dev string, queue int, key string, value uint64) error
 	// ReplaceQdisc grafts at the root (child < 0) or at mq's child number child.
-	ReplaceQdisc(dev string, child int, kind string) error
+	// Children is the kind of mq's, if not the default; options are tc's words
+	// for an fq, mq's children included.
+	ReplaceQdisc(dev string, child int, kind, children string, options []string) error
+	// ChangeQdisc changes options of the qdisc of this kind at the root (child
+	// < 0) or of mq's child number child; the others stay as they are.
+	ChangeQdisc(dev string, child int, kind string, options []string) error
 }
 
 // Status is the router as a whole.
@@ -94,21 +104,44 @@ type Queue struct {
 
 // A Qdisc is a queueing discipline, with the counters of tc.
 type Qdisc struct {
-	Kind       string `json:"kind"`
-	Handle     string `json:"handle"`
-	Dev        string `json:"dev"`
-	Root       bool   `json:"root,omitempty"`
-	Parent     string `json:"parent,omitempty"`
-	RefCnt     int    `json:"refcnt,omitempty"`
-	Bands      int    `json:"bands,omitempty"`
-	Priomap    []int  `json:"priomap,omitempty"`
-	Bytes      uint64 `json:"bytes"`
-	Packets    uint64 `json:"packets"`
-	Drops      uint64 `json:"drops"`
-	Overlimits uint64 `json:"overlimits"`
-	Requeues   uint64 `json:"requeues"`
-	Backlog    uint64 `json:"backlog"`
-	Qlen       uint64 `json:"qlen"`
+	Kind       string       `json:"kind"`
+	Handle     string       `json:"handle"`
+	Dev        string       `json:"dev"`
+	Root       bool         `json:"root,omitempty"`
+	Parent     string       `json:"parent,omitempty"`
+	RefCnt     int          `json:"refcnt,omitempty"`
+	Bands      int          `json:"bands,omitempty"`
+	Priomap    []int        `json:"priomap,omitempty"`
+	Options    *tc.FQConfig `json:"options,omitempty"` // of fq
+	Bytes      uint64       `json:"bytes"`
+	Packets    uint64       `json:"packets"`
+	Drops      uint64       `json:"drops"`
+	Overlimits uint64       `json:"overlimits"`
+	Requeues   uint64       `json:"requeues"`
+	Backlog    uint64       `json:"backlog"`
+	Qlen       uint64       `json:"qlen"`
+	*tc.FQStats
+}
+
+// A Line is the wire that a port imitates.
+type Line struct {
+	Dev      string      `json:"dev"`
+	Rate     int64       `json:"rate"`     // bit/s
+	Ring     int         `json:"ring"`     // descriptors of each queue
+	Delay    int64       `json:"delay"`    // ns
+	Overhead int         `json:"overhead"` // bytes a packet
+	Shared   bool        `json:"shared"`
+	Held     int         `json:"held"` // bytes of memory of packets that are delayed
+	MaxHeld  int         `json:"max_held"`
+	Overflow uint64      `json:"overflow"` // wire packets dropped for want of that
+	Queues   []LineQueue `json:"queues"`
+}
+
+// A LineQueue is the ring of a tx queue.
+type LineQueue struct {
+	Queue int    `json:"queue"`
+	Used  int    `json:"ring_used"`
+	Stops uint64 `json:"stops"` // the ring was full
 }
 
 // An XPS is the choice of tx queue of a port.

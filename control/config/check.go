@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+
+	"taprouter/control/tc"
+	"taprouter/qdisc"
 )
 
 // check finds what is wrong between values that are right by themselves. It
@@ -60,6 +63,7 @@ func (d *decoder) checkPort(p *Port, workers int) {
 	}
 	d.checkOffloads(p)
 	d.checkQueues(p, workers)
+	d.checkTx(p)
 	d.checkMTU(p.Name, p.MTU, &p.MTU, p.Addresses, p.Host.Addresses)
 	d.checkHost(p)
 	if p.Bridge != "" && len(p.Addresses) > 0 {
@@ -97,9 +101,6 @@ func (d *decoder) checkQueues(p *Port, workers int) {
 		d.errorAt(&p.NAPI, "port %s: napi cannot go with a flow table on %d queues, as a packet is not delivered when it is written; "+
 			"set xps.flow_table_cnt: 0 or queues: 1", p.Name, p.Queues)
 	}
-	if p.Qdisc.Kind != MQ && d.has(&p.Qdisc.Child) {
-		d.errorAt(&p.Qdisc.Child, "port %s: only mq has a child; %s stands alone", p.Name, p.Qdisc.Kind)
-	}
 	if len(x.Map) > p.Queues {
 		d.errorAt(&x.Map, "port %s: the map names queue %d, but queues are 0 to %d", p.Name, len(x.Map)-1, p.Queues-1)
 		return
@@ -110,6 +111,24 @@ func (d *decoder) checkQueues(p *Port, workers int) {
 				d.errorAt(w, "port %s: queue %d names worker %d, but workers are 0 to %d", p.Name, q, *w, workers-1)
 			}
 		}
+	}
+}
+
+// checkTx checks qdisc and line.
+func (d *decoder) checkTx(p *Port) {
+	q := &p.Qdisc
+	if q.Root.Kind != MQ && d.has(&q.Child.Kind) {
+		d.errorAt(&q.Child.Kind, "port %s: only mq has a child; %s stands alone", p.Name, q.Root.Kind)
+	}
+	for _, s := range []*qdisc.Spec{&q.Root, &q.Child} {
+		for i := range tc.FQ {
+			if at := (given{s, tc.FQ[i].Name}); s.Kind != FQ && d.has(at) {
+				d.errorAt(at, "port %s: %s is an option of fq; %s has none", p.Name, at.name, s.Kind)
+			}
+		}
+	}
+	if p.Line.Rate != 0 && d.has(&p.SndBuf) {
+		d.errorAt(&p.SndBuf, "port %s: a line writes each packet at its time and cannot wait for sndbuf; remove one of them", p.Name)
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"net/netip"
 	"os"
 	"time"
+
+	"taprouter/qdisc"
 )
 
 // A Config is a checked configuration with every default filled in. Nothing
@@ -38,6 +40,17 @@ const (
 	DefaultFDBMax     = 4096
 )
 
+// Ranges and defaults of a line; the data path has the same.
+const (
+	MinLineRate      = 8_000           // bit/s
+	MaxLineRate      = 400_000_000_000 // bit/s
+	MaxLineRing      = 1 << 15
+	DefaultLineRing  = 256
+	MaxLineDelay     = 10 * time.Second
+	MaxLineOverhead  = 256 // bytes
+	EthernetOverhead = 24  // bytes: preamble, FCS and gap
+)
+
 // Kinds of ports, flow table modes, qdiscs and routes, as the file spells them.
 const (
 	TAP = "tap"
@@ -48,6 +61,7 @@ const (
 
 	MQ        = "mq"
 	PfifoFast = "pfifo_fast"
+	FQ        = "fq"
 
 	Unicast     = "unicast"
 	Blackhole   = "blackhole"
@@ -72,6 +86,7 @@ type Port struct {
 	SndBuf     int // bytes of TUNSETSNDBUF, 0 = unlimited
 	NAPI       bool
 	Qdisc      Qdisc
+	Line       Line
 	XPS        XPS
 
 	Bridge string // the bridge that lists this port, if any
@@ -96,9 +111,18 @@ type HostRoute struct {
 // Accept says which offloads the reader behind a port takes from us.
 type Accept struct{ Csum, TSO, USO bool }
 
-// A Qdisc is the root qdisc of a port. Child is the kind of each of mq's
-// children and empty without mq.
-type Qdisc struct{ Kind, Child string }
+// A Qdisc is the root qdisc of a port. Child is what each of mq's children is
+// and has no kind without mq.
+type Qdisc struct{ Root, Child qdisc.Spec }
+
+// A Line is the wire that a port imitates behind its tx queues.
+type Line struct {
+	Rate     int64         // bit/s, 0 = no line
+	Ring     int           // descriptors of a tx queue's ring
+	Delay    time.Duration // from the end of a packet on the line to its delivery
+	Overhead int           // bytes that each packet takes on the line besides its frame
+	Shared   bool          // one line for all tx queues, served in turn; or else one each
+}
 
 // XPS says how a port's tx queues are chosen.
 type XPS struct {

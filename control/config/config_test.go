@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"taprouter/qdisc"
 )
 
 // full has every key once; its shape is the one in the documentation.
@@ -45,6 +47,11 @@ routes:
   - {to: "::/0", type: unreachable}
 `
 
+// mqOf is mq with children of this kind.
+func mqOf(child string) Qdisc {
+	return Qdisc{Root: qdisc.Spec{Kind: MQ}, Child: qdisc.Spec{Kind: child}}
+}
+
 func prefixes(list ...string) []netip.Prefix {
 	var ps []netip.Prefix
 	for _, s := range list {
@@ -77,14 +84,14 @@ func TestFull(t *testing.T) {
 				MAC: MAC{2, 0, 0, 0, 0xa, 1},
 			},
 			VnetHdr: true, Accept: Accept{Csum: true, TSO: true}, SndBuf: 256 << 10,
-			Qdisc: Qdisc{MQ, PfifoFast},
+			Qdisc: mqOf(PfifoFast),
 			XPS:   XPS{FlowTableCnt: 1024, Mode: DQL, Map: [][]int{{1, 0}, {0}}},
 		}, {
 			Name: "tapb", Type: TAP, Queues: 1, MTU: 1500, TxQueueLen: 1000, Host: Host{Bridge: "br-vm0", Up: true},
-			VnetHdr: true, Accept: all, Qdisc: Qdisc{MQ, PfifoFast}, XPS: XPS{Mode: Inflight}, Bridge: "br0",
+			VnetHdr: true, Accept: all, Qdisc: mqOf(PfifoFast), XPS: XPS{Mode: Inflight}, Bridge: "br0",
 		}, {
 			Name: "tun0", Type: TUN, Queues: 2, MTU: 1500, TxQueueLen: 1000, Addresses: prefixes("10.99.3.1/31"), Host: Host{Up: true},
-			Qdisc: Qdisc{MQ, PfifoFast}, XPS: XPS{FlowTableCnt: 4096, Mode: Inflight},
+			Qdisc: mqOf(PfifoFast), XPS: XPS{FlowTableCnt: 4096, Mode: Inflight},
 		}},
 		Bridges: []Bridge{{
 			Name: "br0", Ports: []string{"tapb"}, AgeingTime: 10 * time.Second, FDBMax: 100,
@@ -114,13 +121,13 @@ func TestDefaults(t *testing.T) {
 		qdisc Qdisc
 		cnt   int
 	}{
-		{"queues: 1", Qdisc{PfifoFast, ""}, 0},
-		{"queues: 2", Qdisc{MQ, PfifoFast}, 4096},
-		{"", Qdisc{MQ, PfifoFast}, 4096}, // queues = workers = 2
-		{"queues: 2, napi: true", Qdisc{MQ, PfifoFast}, 0},
-		{"queues: 2, qdisc: {kind: pfifo_fast}", Qdisc{PfifoFast, ""}, 4096},
-		{"queues: 2, xps: {flow_table_cnt: 0}", Qdisc{MQ, PfifoFast}, 0},
-		{"queues: 1, qdisc: {kind: mq, child: {kind: pfifo_fast}}", Qdisc{MQ, PfifoFast}, 0},
+		{"queues: 1", Qdisc{Root: qdisc.Spec{Kind: PfifoFast}}, 0},
+		{"queues: 2", mqOf(PfifoFast), 4096},
+		{"", mqOf(PfifoFast), 4096}, // queues = workers = 2
+		{"queues: 2, napi: true", mqOf(PfifoFast), 0},
+		{"queues: 2, qdisc: {kind: pfifo_fast}", Qdisc{Root: qdisc.Spec{Kind: PfifoFast}}, 4096},
+		{"queues: 2, xps: {flow_table_cnt: 0}", mqOf(PfifoFast), 0},
+		{"queues: 1, qdisc: {kind: mq, child: {kind: pfifo_fast}}", mqOf(PfifoFast), 0},
 	}
 	for _, tt := range tests {
 		c, err := Parse("x.yaml", []byte(one(tt.keys)))
@@ -130,6 +137,45 @@ func TestDefaults(t *testing.T) {
 		}
 		if p := c.Ports[0]; p.Qdisc != tt.qdisc || p.XPS.FlowTableCnt != tt.cnt {
 			t.Errorf("Parse(%s): qdisc %v, flow table %d; want %v, %d", tt.keys, p.Qdisc, p.XPS.FlowTableCnt, tt.qdisc, tt.cnt)
+		}
+	}
+}
+
+// Options of fq have tc's names and units; what is not given is the kernel's
+// default for the port's MTU. A line has defaults too.
+func TestFQAndLine(t *testing.T) {
+	fq := func(mtu int, with func(c *qdisc.FQConfig)) qdisc.Spec {
+		c := qdisc.DefaultFQ(mtu)
+		with(&c)
+		return qdisc.Spec{Kind: FQ, FQ: c}
+	}
+	for _, tt := range []struct {
+		keys string
+		want Qdisc
+		line Line
+	}{
+		{"qdisc: {kind: fq}, mtu: 9000", Qdisc{Root: fq(9000, func(*qdisc.FQConfig) {})}, Line{}},
+		{"qdisc: {quantum: 1514, kind: fq}, mtu: 9000", Qdisc{Root: fq(9000, func(c *qdisc.FQConfig) { c.Quantum = 1514 })}, Line{}},
+		{"qdisc: {kind: fq, limit: 5, maxrate: 100mbit, pacing: False, orphan_mask: 0xffff, horizon_drop: false, ce_threshold: 5ms, timer_slack: 7}",
+			Qdisc{Root: fq(1500, func(c *qdisc.FQConfig) {
+				c.Limit, c.MaxRate, c.Pacing, c.OrphanMask, c.HorizonDrop, c.CEThreshold, c.TimerSlack = 5, 12_500_000, false, 0xffff, false, 5*time.Millisecond, 7
+			})}, Line{}},
+		{"qdisc: {kind: mq, child: {kind: fq, priomap: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2], weights: [16384, 16385, 16386]}}",
+			Qdisc{Root: qdisc.Spec{Kind: MQ}, Child: fq(1500, func(c *qdisc.FQConfig) {
+				c.Priomap, c.Weights = [16]uint8{15: 2}, [3]uint32{16384, 16385, 16386}
+			})}, Line{}},
+		{"line: {rate: 1gbit}", mqOf(PfifoFast), Line{Rate: 1e9, Ring: 256}},
+		{"line: {rate: 12.5mbps, ring: 4, delay: 20ms, overhead: ethernet, shared: true}", mqOf(PfifoFast),
+			Line{Rate: 100e6, Ring: 4, Delay: 20 * time.Millisecond, Overhead: 24, Shared: true}},
+		{"line: {rate: 8000, overhead: 256}", mqOf(PfifoFast), Line{Rate: 8000, Ring: 256, Overhead: 256}},
+	} {
+		c, err := Parse("x.yaml", []byte(one(tt.keys)))
+		if err != nil {
+			t.Errorf("Parse(%s): %v", tt.keys, err)
+			continue
+		}
+		if p := c.Ports[0]; p.Qdisc != tt.want || p.Line != tt.line {
+			t.Errorf("Parse(%s): qdisc %+v, line %+v; want %+v, %+v", tt.keys, p.Qdisc, p.Line, tt.want, tt.line)
 		}
 	}
 }

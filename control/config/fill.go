@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"taprouter/qdisc"
 )
 
 // fill puts defaults where the file says nothing (decisions 10 and 27 of the
@@ -38,13 +40,32 @@ func (d *decoder) fillPort(p *Port, workers int) {
 	if !d.has(&p.XPS.FlowTableCnt) && (p.Queues == 1 || p.NAPI) {
 		p.XPS.FlowTableCnt = 0 // no choice, or (IFF_NAPI) no order to keep
 	}
-	if p.Qdisc.Kind == "" && p.Queues > 1 {
-		p.Qdisc.Kind = MQ
-	} else if p.Qdisc.Kind == "" {
-		p.Qdisc.Kind = PfifoFast
+	q := &p.Qdisc
+	if q.Root.Kind == "" && p.Queues > 1 {
+		q.Root.Kind = MQ
+	} else if q.Root.Kind == "" {
+		q.Root.Kind = PfifoFast
 	}
-	if p.Qdisc.Kind == MQ && p.Qdisc.Child == "" {
-		p.Qdisc.Child = PfifoFast
+	if q.Root.Kind == MQ && q.Child.Kind == "" {
+		q.Child.Kind = PfifoFast
+	}
+	d.fillFQ(&q.Root, p.MTU)
+	d.fillFQ(&q.Child, p.MTU)
+}
+
+// fillFQ gives fq the defaults that follow from the MTU. Other kinds have no
+// options.
+func (d *decoder) fillFQ(s *qdisc.Spec, mtu int) {
+	if s.Kind != FQ {
+		s.FQ = qdisc.FQConfig{}
+		return
+	}
+	def := qdisc.DefaultFQ(mtu)
+	if !d.has(given{s, "quantum"}) {
+		s.FQ.Quantum = def.Quantum
+	}
+	if !d.has(given{s, "initial_quantum"}) {
+		s.FQ.InitialQuantum = def.InitialQuantum
 	}
 }
 

@@ -53,6 +53,7 @@ func port(p *Port) setter {
 		field{"sndbuf", size(&p.SndBuf, 1<<10, 1<<30)},
 		field{"napi", boolean(&p.NAPI)},
 		field{"qdisc", root(&p.Qdisc)},
+		field{"line", line(&p.Line)},
 		field{"xps", xps(&p.XPS)},
 	))
 }
@@ -93,36 +94,6 @@ func accept(a *Accept) setter {
 		d.mark(a, n)
 		decode(d, n)
 		*a = Accept{slices.Contains(words, "csum"), slices.Contains(words, "tso"), slices.Contains(words, "uso")}
-	}
-}
-
-func root(q *Qdisc) setter {
-	return kind(&q.Kind, "qdisc", mapping("qdisc",
-		field{"kind", oneOf(&q.Kind, MQ, PfifoFast)},
-		field{"child", kind(&q.Child, "child", mapping("child", field{"kind", childKind(&q.Child)}))},
-	))
-}
-
-// kind wraps a qdisc's mapping, in which the kind must be given.
-func kind(dst *string, what string, set setter) setter {
-	return func(d *decoder, n ast.Node) {
-		before := len(d.errs)
-		set(d, n)
-		if !d.has(dst) && len(d.errs) == before {
-			d.fail(start(n), "%s needs a kind", what)
-		}
-	}
-}
-
-func childKind(dst *string) setter {
-	decode := oneOf(dst, PfifoFast)
-	return func(d *decoder, n ast.Node) {
-		if v, ok := d.resolve(n).(*ast.StringNode); ok && v.Value == MQ {
-			d.mark(dst, n)
-			d.errorf(n, "mq can only be the root; known are: pfifo_fast")
-			return
-		}
-		decode(d, n)
 	}
 }
 
