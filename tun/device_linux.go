@@ -300,8 +300,8 @@ func (d *Device) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var errs []error
-	if d.Persist && d.steering != SteerKernel {
-		if err := d.setSteering(SteerKernel); err != nil && !errors.Is(err, ErrGone) {
+	if d.Persist && len(d.queues) > 0 && d.steering != SteerKernel {
+		if err := setProgram(d.queues[0].fd, noProgram); err != nil && !errors.Is(err, ErrGone) {
 			errs = append(errs, err)
 		}
 	}

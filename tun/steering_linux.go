@@ -3,6 +3,7 @@ package tun
 import (
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -52,35 +53,43 @@ func (d *Device) Steering() Steering {
 // program, which needs CAP_BPF (or CAP_SYS_ADMIN), and Linux 4.16; without the
 // latter the error is errors.ErrUnsupported.
 func (d *Device) SetSteering(s Steering) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	if err := d.setSteering(s); err != nil {
 		return fmt.Errorf("tun: steering %s on %s: %w", s, d.Name, err)
 	}
-	d.steering = s
 	return nil
 }
 
-// setSteering needs d.mu. The device holds the program; our descriptor of it
-// is needed no longer than this.
 func (d *Device) setSteering(s Steering) error {
-	if len(d.queues) == 0 {
-		return ErrGone
-	}
-	fd := -1 // no program
+	fd := noProgram
 	if s != SteerKernel {
 		prog, err := loadSteering(s, d.Mode)
 		if err != nil {
 			return err
 		}
-		defer prog.Close()
+		defer prog.Close() // the device holds it
 		fd = prog.FD()
 	}
-	err := unix.IoctlSetPointerInt(d.queues[0].fd, unix.TUNSETSTEERINGEBPF, fd)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.queues) == 0 {
+		return os.ErrClosed
+	}
+	if err := setProgram(d.queues[0].fd, fd); err != nil {
+		return err
+	}
+	d.steering = s
+	return nil
+}
+
+const noProgram = -1
+
+// setProgram gives the device of a queue another program, or none.
+func setProgram(queue, prog int) error {
+	err := unix.IoctlSetPointerInt(queue, unix.TUNSETSTEERINGEBPF, prog)
 	switch {
 	case errors.Is(err, unix.EBADFD):
 		return ErrGone
-	case errors.Is(err, unix.EINVAL) && s == SteerKernel:
+	case errors.Is(err, unix.EINVAL) && prog == noProgram:
 		return nil // a kernel that knows no programs
 	case errors.Is(err, unix.EINVAL):
 		return fmt.Errorf("this kernel steers by its own rule only, take steering kernel (TUNSETSTEERINGEBPF came with Linux 4.16): %w", errors.ErrUnsupported)

@@ -60,6 +60,7 @@ func (d *decoder) checkPort(p *Port, workers int) {
 	}
 	d.checkOffloads(p)
 	d.checkQueues(p, workers)
+	d.checkSteering(p)
 	d.checkMTU(p.Name, p.MTU, &p.MTU, p.Addresses, p.Host.Addresses)
 	d.checkHost(p)
 	if p.Bridge != "" && len(p.Addresses) > 0 {
@@ -110,6 +111,17 @@ func (d *decoder) checkQueues(p *Port, workers int) {
 				d.errorAt(w, "port %s: queue %d names worker %d, but workers are 0 to %d", p.Name, q, *w, workers-1)
 			}
 		}
+	}
+}
+
+func (d *decoder) checkSteering(p *Port) {
+	switch {
+	case p.Steering == SteerRandom && p.Queues == 1:
+		d.warnAt(&p.Steering, "port %s: with one queue steering random has no choice; with more it reorders every flow", p.Name)
+	case p.Steering == SteerRandom:
+		d.warnAt(&p.Steering, "port %s: steering random reorders the packets of every flow; take hash to keep flows together", p.Name)
+	case p.Steering == SteerHash && p.Queues == 1:
+		d.warnAt(&p.Steering, "port %s: with one queue steering hash has no choice; give it more queues or remove it", p.Name)
 	}
 }
 

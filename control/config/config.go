@@ -38,13 +38,17 @@ const (
 	DefaultFDBMax     = 4096
 )
 
-// Kinds of ports, flow table modes, qdiscs and routes, as the file spells them.
+// Kinds of ports, flow table modes, steerings, qdiscs and routes, as the file spells them.
 const (
 	TAP = "tap"
 	TUN = "tun"
 
 	Inflight = "inflight"
 	DQL      = "dql"
+
+	SteerKernel = "kernel"
+	SteerRandom = "random"
+	SteerHash   = "hash"
 
 	MQ        = "mq"
 	PfifoFast = "pfifo_fast"
@@ -73,6 +77,7 @@ type Port struct {
 	NAPI       bool
 	Qdisc      Qdisc
 	XPS        XPS
+	Steering   string // how the kernel chooses the queue towards us: SteerKernel, SteerRandom or SteerHash
 
 	Bridge string // the bridge that lists this port, if any
 }
