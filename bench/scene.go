@@ -38,7 +38,7 @@ func newScene(ctx context.Context, r *Runner, portA, portB string) (*scene, erro
 	s := &scene{name: "bench-" + p, nsA: p + "a", nsB: p + "b", devA: p + "a", devB: p + "b", from: "10.98.0.1", to: "10.98.0.2"}
 	ctx, s.cancel = context.WithCancelCause(ctx)
 	conf := fmt.Sprintf(`version: 1
-pool: 1GiB
+memory: {pool: 1GiB}
 ports:
   - {name: %s, netns: %s, create: true, host: {addresses: [%s/24]}, %s}
   - {name: %s, netns: %s, create: true, host: {addresses: [%s/24]}, %s}
