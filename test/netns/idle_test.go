@@ -37,17 +37,23 @@ func (r *Router) usage() (u usage) {
 // B22: without traffic the router sleeps, with one port or with many, and
 // then answers at once.
 func TestIdle(t *testing.T) {
-	sizes, watch := []int{1, 16}, 10*time.Second
-	if full {
-		sizes, watch = []int{1, 16, 64}, 60*time.Second
+	type idle struct {
+		ports int
+		with  string
 	}
-	for _, ports := range sizes {
-		t.Run(fmt.Sprint(ports), func(t *testing.T) {
+	const lines = "qdisc: {kind: mq, child: {kind: fq, maxrate: 100mbit}}, line: {rate: 1gbit, delay: 1ms}, "
+	sizes, watch := []idle{{1, ""}, {16, ""}, {16, lines}}, 10*time.Second
+	if full {
+		sizes, watch = append(sizes, idle{64, ""}, idle{64, lines}), 60*time.Second
+	}
+	for _, x := range sizes {
+		ports := x.ports
+		t.Run(fmt.Sprint(ports, x.with), func(t *testing.T) {
 			n := newNet(t)
 			conf := "version: 1\nworkers: 2\nports:\n"
 			for i := range ports {
 				// All in one namespace, each on a subnet of its own.
-				conf += fmt.Sprintf("  - {name: @dev:%d, type: tap, queues: 4, netns: @ns:a, create: true, host: {addresses: [10.98.%d.1/24]}, addresses: [10.98.%d.254/24]}\n", i, i, i)
+				conf += fmt.Sprintf("  - {name: @dev:%d, type: tap, queues: 4, netns: @ns:a, create: true, host: {addresses: [10.98.%d.1/24]}, %saddresses: [10.98.%d.254/24]}\n", i, i, x.with, i)
 			}
 			r := n.router(conf)
 			n.ping("a", "10.98.0.254")

@@ -69,8 +69,42 @@ func TestMovesKeepOrder(t *testing.T) {
 				if st.Moves < 10 || lost == 0 && ofo > 0 {
 					t.Errorf("%d moves; %d TCP segments were queued out of order, %d lost", st.Moves, ofo, lost)
 				}
+				if st.Reordered != 0 {
+					t.Errorf("the router's own counter says that %d packets were reordered", st.Reordered)
+				}
 			})
 		}
+	}
+}
+
+// B01 where packets wait: fq behind each tx queue, and lines that are slower
+// than what is sent at times, their own or shared.
+func TestMovesKeepOrderOnLines(t *testing.T) {
+	leg := 5 * time.Second
+	switch {
+	case full:
+		leg = 60 * time.Second
+	case raceEnabled:
+		leg = 2 * time.Second
+	}
+	for _, line := range []string{"{rate: 60mbit, ring: 64}", "{rate: 100mbit, delay: 5ms, shared: true}"} {
+		t.Run(line, func(t *testing.T) {
+			n := newNet(t)
+			r := n.router(strings.ReplaceAll(byHash(bridged), "steering: hash,", "steering: hash, qdisc: {kind: mq, child: {kind: fq, flow_limit: 1000}}, line: "+line+","))
+			n.ping("a", "10.99.0.2")
+			e := n.ends(r)
+			stop := rotate(t, r, 4)
+			u := e.udp(t.Context(), "a", "b", "10.99.0.2", traffic.UDPSend{Flows: 8, PPS: 30000, Burst: 64, Size: 100, Duration: leg})
+			u.check(t, "UDP flows through fq and lines")
+			ofo, lost := e.tcp("10.99.0.2", leg/2)
+			stop()
+			st := r.steering()
+			t.Logf("%d moves, %d packets refused a move, %d collisions; TCP: %d segments out of order, %d losses", st.Moves, st.Refused, st.Collisions, ofo, lost)
+			if st.Moves < 10 || st.Refused == 0 || st.Reordered != 0 || lost == 0 && ofo > 0 {
+				t.Errorf("%+v; %d TCP segments were queued out of order, %d lost", st, ofo, lost)
+			}
+			r.balanced()
+		})
 	}
 }
 
@@ -100,6 +134,8 @@ func (r *Router) steering() (sum api.XPS) {
 	r.ask(&all, "xps", "show")
 	for _, x := range all {
 		sum.Moves += x.Moves
+		sum.Collisions += x.Collisions
+		sum.Reordered += x.Reordered
 		sum.Refused += x.Refused
 	}
 	return sum
