@@ -97,6 +97,7 @@ type Packet struct {
 	Flags    Flags
 	Priority uint8 // the kernel's skb->priority, 0..15
 	Band     uint8
+	Burst    uint16 // a ring's own: packets of the burst that begins here
 	Bad      Reason
 	Drop     Reason // why the packet is being freed; 0 = it was sent
 	off, end uint16
@@ -115,7 +116,7 @@ type Packet struct {
 	Vnet      Vnet
 	TxTime    int64 // earliest departure on the monotonic clock, ns; 0 = any (skb->tstamp, SO_TXTIME)
 
-	_ [16]byte // two cache lines in all
+	_ [8]byte // two cache lines in all
 }
 
 // Bytes gives the part of the frame that lies in the head. It aliases the

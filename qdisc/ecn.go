@@ -9,11 +9,10 @@ import (
 // markCE sets congestion experienced in the header of a packet whose ends
 // know ECN (RFC 3168, section 5). It reports whether the packet has the mark now.
 func markCE(p *packet.Packet) bool {
-	b := p.Bytes()
-	if len(b) < int(p.L3)+12 {
+	if p.HeadLength() < int(p.L3)+12 {
 		return false
 	}
-	h := b[p.L3:]
+	h := p.Bytes()[p.L3:]
 	switch {
 	case p.Flags&packet.IPv4 != 0:
 		ecn := h[1] & 3

@@ -75,8 +75,8 @@ var mutations = []mutation{
 		"		if r.head.CompareAndSwap(h, h+n) {\n			break\n		}",
 		"		r.head.Store(h + n)\n		break", "three-senders"},
 	{"place shown as free before it is", "ring.go",
-		"	slot.Store(nil)     // O9: the place is free before a producer can see that it is\n	r.tail.Store(t + 1) // release, pairs with the load in push",
-		"	r.tail.Store(t + 1)\n	slot.Store(nil)", "one-place"},
+		"		first.Store(nil) // O9: the place is empty before a producer can see that it is free\n		r.left = uint32(p.Burst)",
+		"		r.left = uint32(p.Burst)\n		if r.left == 1 {\n			r.tail.Store(r.next + 1)\n		}\n		first.Store(nil)", "one-place"},
 }
 
 // explore runs programs of TestExplore on the sources with an overlay.

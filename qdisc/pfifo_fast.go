@@ -88,6 +88,7 @@ func (d *PfifoFast) Resize(txqueuelen int, surplus *packet.List) {
 		d.rings[i].init(txqueuelen)
 		d.rings[i].head.Store(0)
 		d.rings[i].tail.Store(0)
+		d.rings[i].next, d.rings[i].left = 0, 0
 		if all.Len() > 0 {
 			d.rings[i].push(&all, &Sum{})
 		}

@@ -1,6 +1,8 @@
 package qdisc
 
 import (
+	"math"
+
 	"taprouter/internal/step"
 	"taprouter/packet"
 )
@@ -11,27 +13,36 @@ const cacheLine = 128
 
 // A ring is a bounded FIFO of packets with many producers and one consumer at
 // a time (the holder of the run bit). A producer reserves places for a whole
-// burst with one CAS and then fills them; the consumer stops at a place that
-// is reserved and not yet filled. Whoever filled it tries to run the qdisc
-// afterwards, so nothing is left behind.
+// burst with one CAS, fills them, and publishes them with one store; the
+// consumer stops at a burst that is not published yet. Whoever published it
+// tries to run the qdisc afterwards, so nothing is left behind.
 //
 // Indexes run freely: differences stay right when they wrap.
 type ring struct {
-	slots []step.Pointer[packet.Packet] // a power of two; nil = free
-	limit uint32                        // packets, exact
+	slots []*packet.Packet              // a power of two; belongs to who has reserved or may take it
+	first []step.Pointer[packet.Packet] // likewise: the first packet of a burst that begins here, nil = not published
+	limit uint32                        // packets
 	_     [cacheLine]byte
 	head  step.Uint32 // next place to reserve; producers
 	_     [cacheLine]byte
-	tail  step.Uint32 // next place to take; written by the consumer
+	tail  step.Uint32 // places before it are free; written by the consumer
 	_     [cacheLine]byte
+
+	// The consumer's own.
+	next uint32 // place to take
+	left uint32 // packets of the burst there that are not taken yet
 }
+
+// freeBatch is how many places the consumer frees at a time, unless a burst
+// ends: each store costs as much as taking a packet (ptr_ring does the same).
+const freeBatch = 16
 
 func (r *ring) init(limit int) {
 	size := 1
 	for size < limit {
 		size *= 2
 	}
-	r.slots = make([]step.Pointer[packet.Packet], size)
+	r.slots, r.first = make([]*packet.Packet, size), make([]step.Pointer[packet.Packet], size)
 	r.limit = uint32(limit)
 }
 
@@ -72,7 +83,7 @@ func (r *ring) push(l *packet.List, s *Sum) {
 	for {
 		h = r.head.Load()
 		// A tail that is newer than h can only make the CAS fail.
-		n = min(uint32(l.Len()), r.limit-(h-r.tail.Load()))
+		n = min(uint32(l.Len()), r.limit-(h-r.tail.Load()), math.MaxUint16)
 		if n == 0 {
 			return
 		}
@@ -81,25 +92,36 @@ func (r *ring) push(l *packet.List, s *Sum) {
 		}
 	}
 	mask := uint32(len(r.slots) - 1)
+	begin := l.Front()
+	begin.Burst = uint16(n)
 	for i := range n {
 		p := l.Pop()
-		s.add(p)                     // read before it is published: then it is the consumer's
-		r.slots[(h+i)&mask].Store(p) // O1: release, pairs with the load in pop
+		s.add(p) // read before they are published: then they are the consumer's
+		r.slots[(h+i)&mask] = p
 	}
+	r.first[h&mask].Store(begin) // O1: release, pairs with the load in pop
 }
 
 // pop takes the oldest packet; nil if there is none. Run bit holder only.
 func (r *ring) pop() *packet.Packet {
-	t := r.tail.Load()
-	slot := &r.slots[t&uint32(len(r.slots)-1)]
-	p := slot.Load()
-	if p == nil {
-		return nil
+	mask := uint32(len(r.slots) - 1)
+	if r.left == 0 {
+		first := &r.first[r.next&mask]
+		p := first.Load()
+		if p == nil {
+			return nil
+		}
+		first.Store(nil) // O9: the place is empty before a producer can see that it is free
+		r.left = uint32(p.Burst)
 	}
-	slot.Store(nil)     // O9: the place is free before a producer can see that it is
-	r.tail.Store(t + 1) // release, pairs with the load in push
+	p := r.slots[r.next&mask]
+	r.next++
+	if r.left--; r.left == 0 || r.next-r.tail.Load() >= freeBatch {
+		r.tail.Store(r.next) // release, pairs with the load in push
+	}
 	return p
 }
 
-// len is the number of places that are reserved.
-func (r *ring) len() int { return int(r.head.Load() - r.tail.Load()) }
+// len is the number of packets, those included that are not published yet.
+// Run bit holder only.
+func (r *ring) len() int { return int(r.head.Load() - r.next) }

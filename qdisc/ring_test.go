@@ -32,11 +32,16 @@ func TestRingGolden(t *testing.T) {
 		start := uint32(math.MaxUint32 - 30)
 		r.head.Store(start)
 		r.tail.Store(start)
+		r.next = start
 		var golden []*packet.Packet
 		for range 500 {
 			if rng.IntN(2) == 0 {
-				l := list(make([]packet.Packet, rng.IntN(7)))
-				room := limit - len(golden)
+				l := list(make([]packet.Packet, rng.IntN(40)))
+				unfreed := int(r.next - r.tail.Load())
+				if unfreed >= freeBatch || r.left == 0 && unfreed != 0 {
+					t.Fatalf("limit %d: %d places taken and not freed", limit, unfreed)
+				}
+				room := limit - len(golden) - unfreed
 				want := max(0, l.Len()-room)
 				for p := l.Front(); p != nil && room > 0; p = p.Next {
 					golden = append(golden, p)

@@ -2,8 +2,8 @@
 // with every offload the kernel grants, reading and writing batches of frames
 // with their virtio-net headers, and waiting for many queues at once.
 //
-// device_linux.go is the control side; queue_linux.go and poller_linux.go are
-// the data path.
+// device_linux.go and steering_linux.go are the control side; queue_linux.go
+// and poller_linux.go are the data path.
 package tun
 
 import (
@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -50,7 +51,8 @@ type Config struct {
 }
 
 // A Device is an open TUN or TAP with all its queues. Its methods belong to
-// the control plane; the queues belong to the workers.
+// the control plane and may be called concurrently, Close excepted; the queues
+// belong to the workers.
 type Device struct {
 	Name     string
 	Mode     Mode
@@ -58,7 +60,9 @@ type Device struct {
 	Offloads Offload // what the kernel granted: it may send us such frames
 	Persist  bool
 
-	queues []*Queue // by kernel queue index; a detached queue is not in it
+	mu       sync.Mutex
+	queues   []*Queue // by kernel queue index; a detached queue is not in it; guarded by mu
+	steering Steering // guarded by mu
 }
 
 // Offload is a set of TUN_F_* bits: what the reader of a device takes.
@@ -203,12 +207,18 @@ func setOffload(fd int, want Offload) (Offload, error) {
 }
 
 // Queues gives the attached queues by kernel queue index. The slice is a copy.
-func (d *Device) Queues() []*Queue { return append([]*Queue(nil), d.queues...) }
+func (d *Device) Queues() []*Queue {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return append([]*Queue(nil), d.queues...)
+}
 
 // Detach takes q out of the kernel's steering. The kernel moves the last
 // queue into the freed index, and Queues follows it. Frames that q has not
 // read are lost. Needs IFF_MULTI_QUEUE (more than one queue at Open).
 func (d *Device) Detach(q *Queue) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	i := d.index(q)
 	if i < 0 {
 		return fmt.Errorf("tun: detach on %s: %w", d.Name, os.ErrInvalid)
@@ -224,6 +234,8 @@ func (d *Device) Detach(q *Queue) error {
 
 // Attach brings a detached queue back, as the one with the highest index.
 func (d *Device) Attach(q *Queue) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if err := setQueue(q.fd, unix.IFF_ATTACH_QUEUE); err != nil {
 		return fmt.Errorf("tun: attach a queue to %s: %w", d.Name, err)
 	}
@@ -231,6 +243,7 @@ func (d *Device) Attach(q *Queue) error {
 	return nil
 }
 
+// index needs d.mu.
 func (d *Device) index(q *Queue) int {
 	for i := range d.queues {
 		if d.queues[i] == q {
@@ -253,6 +266,8 @@ func setQueue(fd int, flag uint16) error {
 // now: it can be moved at any time. The caller closes it.
 // TUNGETDEVNETNS, Linux 5.8.
 func (d *Device) NetNS() (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	fd, err := unix.IoctlRetInt(d.queues[0].fd, tunGetDevNetNS)
 	if err != nil {
 		return -1, fmt.Errorf("tun: namespace of %s: %w", d.Name, err)
@@ -268,6 +283,8 @@ func (d *Device) CurrentName() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if err := unix.IoctlIfreq(d.queues[0].fd, unix.TUNGETIFF, ifr); err != nil {
 		if errors.Is(err, unix.EBADFD) {
 			return "", ErrGone
@@ -278,8 +295,16 @@ func (d *Device) CurrentName() (string, error) {
 }
 
 // Close closes every queue, detached ones excepted. No worker may use them.
+// A device that outlives us goes back to the kernel's steering.
 func (d *Device) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	var errs []error
+	if d.Persist && len(d.queues) > 0 && d.steering != SteerKernel {
+		if err := setProgram(d.queues[0].fd, noProgram); err != nil && !errors.Is(err, ErrGone) {
+			errs = append(errs, err)
+		}
+	}
 	for _, q := range d.queues {
 		errs = append(errs, q.Close())
 	}

@@ -13,6 +13,7 @@ import (
 	"taprouter/control/config"
 	"taprouter/control/tc"
 	"taprouter/qdisc"
+	"taprouter/tun"
 )
 
 // changes are the commands of an object that change something.
@@ -47,8 +48,9 @@ func changes(object string, o *options) []*cobra.Command {
 			"Change which workers prefer a queue, or the flow table; live, in order",
 			o.complete("dev", "queue", "workers", "flow_table_cnt", "mode", "hop"), parseXPS)
 	case "link":
-		return set("set dev NAME txqueuelen N | set dev NAME queues N", "Change the length or the number of a port's queues",
-			o.complete("dev", "txqueuelen", "queues"), parseLink)
+		return set("set dev NAME txqueuelen N | set dev NAME queues N | set dev NAME steering kernel|random|hash",
+			"Change the length or the number of a port's queues, or how the kernel chooses among them",
+			o.complete("dev", "txqueuelen", "queues", "steering"), parseLink)
 	case "bql":
 		return set("set dev NAME queue N limit_min|limit_max|hold_time|stall_thrs|stall_max VALUE", "Change a byte queue limit",
 			o.complete("dev", "queue", "limit_min", "limit_max", "hold_time", "stall_thrs", "stall_max"), parseBQL)
@@ -86,6 +88,16 @@ func parseLoad(args []string) (what string, c api.Change, err error) {
 }
 
 func parseLink(args []string) (what string, c api.Change, err error) {
+	if hasWord(args, "steering") && !hasWord(args, "queues") {
+		w, err := keywords(args, "dev", "steering")
+		if err != nil {
+			return "", c, err
+		}
+		c.Dev = w["dev"]
+		s, err := tun.ParseSteering(w["steering"])
+		c.How = s.String()
+		return "steering", c, err
+	}
 	if hasWord(args, "queues") {
 		w, err := keywords(args, "dev", "queues")
 		if err != nil {

@@ -18,7 +18,7 @@ func runCommand(o *options) *cobra.Command {
 		Long: `run opens the devices of a configuration, moves them to their namespaces,
 configures both sides and forwards until SIGTERM or SIGINT. Then queues are
 drained, and what run made it removes. It needs CAP_NET_ADMIN and /dev/net/tun,
-and for namespaces CAP_SYS_ADMIN.
+for namespaces CAP_SYS_ADMIN, and for a steering that is not kernel CAP_BPF.
 
   version: 1
   workers: 2                      # default: the CPUs we may run on
@@ -36,6 +36,7 @@ and for namespaces CAP_SYS_ADMIN.
         routes: [{to: default, via: 10.99.1.254}]
       qdisc: {kind: mq, child: {kind: pfifo_fast}}     # or {kind: pfifo_fast} for all queues
       xps: {flow_table_cnt: 4096, mode: inflight}      # 0 = no table; dql: as published
+      steering: kernel            # or hash: flows stay on their queue; random: reorders (see router help link)
       accept: [csum, tso, uso]    # offloads the reader takes; [] does them in software
     - name: tapb
       netns: ns2

@@ -29,6 +29,8 @@ func (o *options) complete(words ...string) completion {
 			return o.devices(cmd.Context()), cobra.ShellCompDirectiveNoFileComp
 		case "mode":
 			return []string{"inflight", "dql"}, cobra.ShellCompDirectiveNoFileComp
+		case "steering":
+			return []string{"kernel", "random", "hash"}, cobra.ShellCompDirectiveNoFileComp
 		case "workers":
 			return []string{"none"}, cobra.ShellCompDirectiveNoFileComp
 		}

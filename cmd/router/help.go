@@ -13,10 +13,18 @@ var objects = []object{
 the reason), MTU, our MAC address and the netdev's (host), the offloads that
 the kernel granted, what its reader takes from us, and what is done in software
 instead. -s adds wire packets and bytes of each queue, and what was dropped;
-"stops" counts how often the device had no room.`,
+"stops" counts how often the device had no room.
+
+Steering is how the kernel chooses the queue on which a packet reaches us.
+kernel: a flow comes on the queue on which we last wrote its other direction.
+hash: both directions of a flow always come on one queue, whatever we write
+where. random: every packet on another queue, which reorders; for tests. It is
+shown if it is not kernel. A change can reorder once the packets on the way.
+hash and random are eBPF programs and need CAP_BPF.`,
 		`  router link show -s dev tapa
   router link set dev tapa txqueuelen 500   # packets of a band of a queue
-  router link set dev tapa queues 1         # of those it was opened with`,
+  router link set dev tapa queues 1         # of those it was opened with
+  router link set dev tapa steering hash    # or kernel, random`,
 		showing("links", func(l api.Link) []string { return []string{l.Name, l.Master} },
 			func(w io.Writer, all []api.Link, o *options, _ string) { api.PrintLinks(w, all, o.stats) })},
 	{"qdisc", "Queueing disciplines, as tc shows them",

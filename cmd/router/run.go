@@ -119,6 +119,10 @@ func (r *router) open(p *config.Port) error {
 	}
 	h := &hostPort{conf: p, index: len(r.ports), dev: dev}
 	r.ports = append(r.ports, h)
+	steering, _ := tun.ParseSteering(p.Steering)      // checked by config
+	if err := dev.SetSteering(steering); err != nil { // kernel, too: a device that was there may have a program
+		return hostnet.Explain(err, hostnet.BPF)
+	}
 	if err := hostnet.Configure(ns, p); err != nil {
 		return err
 	}

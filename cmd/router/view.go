@@ -10,12 +10,14 @@ import (
 
 	"taprouter/control/api"
 	"taprouter/control/config"
+	"taprouter/control/hostnet"
 	"taprouter/control/tc"
 	"taprouter/dataplane"
 	"taprouter/fib"
 	"taprouter/forward"
 	"taprouter/packet"
 	"taprouter/qdisc"
+	"taprouter/tun"
 	"taprouter/xpsflow"
 )
 
@@ -51,7 +53,7 @@ func (r *router) Links() []api.Link {
 		c := h.conf
 		l := api.Link{
 			Index: i, Name: c.Name, Type: c.Type, OperState: "DOWN", Reason: state.Reason, MTU: cmp.Or(state.MTU, c.MTU),
-			TxQueueLen: r.dp.TxQueueLen(i), HostMAC: state.MAC, NetNS: c.NetNS, Master: c.Bridge,
+			TxQueueLen: r.dp.TxQueueLen(i), Steering: h.dev.Steering().String(), HostMAC: state.MAC, NetNS: c.NetNS, Master: c.Bridge,
 			Addresses: texts(c.Addresses), VnetHdr: h.dev.VnetLen > 0, Offloads: h.dev.Offloads.Names(),
 		}
 		if !c.MAC.IsZero() {
@@ -320,6 +322,20 @@ func (r *router) port(name string) (*hostPort, error) {
 		}
 	}
 	return nil, fmt.Errorf("there is no port %q", name)
+}
+
+// SetSteering is `router link set dev X steering kernel|random|hash`.
+func (r *router) SetSteering(dev, how string) error {
+	s, err := tun.ParseSteering(how)
+	if err != nil {
+		return err
+	}
+	for _, h := range r.ports {
+		if h.conf.Name == dev {
+			return hostnet.Explain(h.dev.SetSteering(s), hostnet.BPF)
+		}
+	}
+	return fmt.Errorf("there is no port %q", dev)
 }
 
 // SetBQL is `router bql set dev X queue N KEY VALUE`.

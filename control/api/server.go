@@ -160,6 +160,7 @@ type Change struct {
 	Mode     string   `json:"mode,omitempty"`
 	Len      int      `json:"txqlen,omitempty"`
 	Queues   int      `json:"queues,omitempty"`
+	How      string   `json:"steering,omitempty"`
 	Key      string   `json:"key,omitempty"`
 	Value    uint64   `json:"value,omitempty"`
 	Child    int      `json:"child,omitempty"`
@@ -195,6 +196,7 @@ func handler(r Router) http.Handler {
 		"load":         func(c Change) error { return r.SetLoad(c.Dev, c.Queue, c.Period) },
 		"txqlen":       func(c Change) error { return r.SetTxQueueLen(c.Dev, c.Len) },
 		"queues":       func(c Change) error { return r.SetQueues(c.Dev, c.Queues) },
+		"steering":     func(c Change) error { return r.SetSteering(c.Dev, c.How) },
 		"bql":          func(c Change) error { return r.SetBQL(c.Dev, c.Queue, c.Key, c.Value) },
 		"qdisc":        func(c Change) error { return r.ReplaceQdisc(c.Dev, c.Child, c.Kind, c.Children, c.Options) },
 		"qdisc_change": func(c Change) error { return r.ChangeQdisc(c.Dev, c.Child, c.Kind, c.Options) },

@@ -29,6 +29,8 @@ type Router interface {
 	// SetLoad keeps a tx queue that has a line busy with so much, 0 = not.
 	SetLoad(dev string, queue int, backlog time.Duration) error
 	SetTxQueueLen(dev string, n int) error
+	// SetSteering sets how the kernel chooses the queue towards us: kernel, random or hash.
+	SetSteering(dev string, how string) error
 	// SetQueues sets how many of the queues that a port was opened with are used.
 	SetQueues(dev string, n int) error
 	SetBQL(dev string, queue int, key string, value uint64) error
@@ -87,6 +89,7 @@ type Link struct {
 	Dropped    uint64   `json:"dropped"`           // by the router, at or for this port
 	KernelDrop uint64   `json:"kernel_tx_dropped"` // by the TAP, before we could read
 	QueuesUsed int      `json:"queues_used"`       // the first so many of Queues
+	Steering   string   `json:"steering"`          // how the kernel chooses the queue towards us: kernel, random or hash
 	Queues     []Queue  `json:"queues"`
 }
 

@@ -64,6 +64,7 @@ func (d *decoder) checkPort(p *Port, workers int) {
 	d.checkOffloads(p)
 	d.checkQueues(p, workers)
 	d.checkTx(p)
+	d.checkSteering(p)
 	d.checkMTU(p.Name, p.MTU, &p.MTU, p.Addresses, p.Host.Addresses)
 	d.checkHost(p)
 	if p.Bridge != "" && len(p.Addresses) > 0 {
@@ -129,6 +130,17 @@ func (d *decoder) checkTx(p *Port) {
 	}
 	if p.Line.Rate != 0 && d.has(&p.SndBuf) {
 		d.errorAt(&p.SndBuf, "port %s: a line writes each packet at its time and cannot wait for sndbuf; remove one of them", p.Name)
+	}
+}
+
+func (d *decoder) checkSteering(p *Port) {
+	switch {
+	case p.Steering == SteerRandom && p.Queues == 1:
+		d.warnAt(&p.Steering, "port %s: with one queue steering random has no choice; with more it reorders every flow", p.Name)
+	case p.Steering == SteerRandom:
+		d.warnAt(&p.Steering, "port %s: steering random reorders the packets of every flow; take hash to keep flows together", p.Name)
+	case p.Steering == SteerHash && p.Queues == 1:
+		d.warnAt(&p.Steering, "port %s: with one queue steering hash has no choice; give it more queues or remove it", p.Name)
 	}
 }
 

@@ -51,13 +51,17 @@ const (
 	EthernetOverhead = 24  // bytes: preamble, FCS and gap
 )
 
-// Kinds of ports, flow table modes, qdiscs and routes, as the file spells them.
+// Kinds of ports, flow table modes, steerings, qdiscs and routes, as the file spells them.
 const (
 	TAP = "tap"
 	TUN = "tun"
 
 	Inflight = "inflight"
 	DQL      = "dql"
+
+	SteerKernel = "kernel"
+	SteerRandom = "random"
+	SteerHash   = "hash"
 
 	MQ        = "mq"
 	PfifoFast = "pfifo_fast"
@@ -88,6 +92,7 @@ type Port struct {
 	Qdisc      Qdisc
 	Line       Line
 	XPS        XPS
+	Steering   string // how the kernel chooses the queue towards us: SteerKernel, SteerRandom or SteerHash
 
 	Bridge string // the bridge that lists this port, if any
 }

@@ -35,6 +35,7 @@ ports:
     xps: {flow_table_cnt: 1024, mode: dql, map: {1: [0], 0: [1, 0]}}
     sndbuf: 256KiB
     accept: [csum, tso]
+    steering: hash
   - {name: tapb, type: tap, queues: 1, qdisc: {kind: mq}, host: {bridge: br-vm0}}
   - {name: tun0, type: tun, vnet_hdr: false, addresses: [10.99.3.1/31]}
 bridges:
@@ -85,13 +86,13 @@ func TestFull(t *testing.T) {
 			},
 			VnetHdr: true, Accept: Accept{Csum: true, TSO: true}, SndBuf: 256 << 10,
 			Qdisc: mqOf(PfifoFast),
-			XPS:   XPS{FlowTableCnt: 1024, Mode: DQL, Map: [][]int{{1, 0}, {0}}},
+			XPS:   XPS{FlowTableCnt: 1024, Mode: DQL, Map: [][]int{{1, 0}, {0}}}, Steering: SteerHash,
 		}, {
 			Name: "tapb", Type: TAP, Queues: 1, MTU: 1500, TxQueueLen: 1000, Host: Host{Bridge: "br-vm0", Up: true},
-			VnetHdr: true, Accept: all, Qdisc: mqOf(PfifoFast), XPS: XPS{Mode: Inflight}, Bridge: "br0",
+			VnetHdr: true, Accept: all, Qdisc: mqOf(PfifoFast), XPS: XPS{Mode: Inflight}, Steering: SteerKernel, Bridge: "br0",
 		}, {
 			Name: "tun0", Type: TUN, Queues: 2, MTU: 1500, TxQueueLen: 1000, Addresses: prefixes("10.99.3.1/31"), Host: Host{Up: true},
-			Qdisc: mqOf(PfifoFast), XPS: XPS{FlowTableCnt: 4096, Mode: Inflight},
+			Qdisc: mqOf(PfifoFast), XPS: XPS{FlowTableCnt: 4096, Mode: Inflight}, Steering: SteerKernel,
 		}},
 		Bridges: []Bridge{{
 			Name: "br0", Ports: []string{"tapb"}, AgeingTime: 10 * time.Second, FDBMax: 100,
@@ -214,14 +215,17 @@ func TestMadeUpMAC(t *testing.T) {
 }
 
 func TestWarnings(t *testing.T) {
-	c, err := Parse("x.yaml", []byte("version: 1\nports:\n- {name: a}\n- {name: b, mtu: 9000}\n- {name: c}\nbridges:\n- {name: br0, ports: [b, c]}\n- {name: br1, ports: []}\n"))
+	c, err := Parse("x.yaml", []byte("version: 1\nports:\n- {name: a}\n- {name: b, mtu: 9000}\n- {name: c}\n- {name: d, steering: random, queues: 2}\n- {name: e, steering: hash, queues: 1}\n- {name: f, steering: random, queues: 1}\nbridges:\n- {name: br0, ports: [b, c]}\n- {name: br1, ports: []}\n- {name: br2, ports: [d, e, f]}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []string{
 		"x.yaml:3:3: port a has no addresses and is in no bridge: nothing is forwarded to or from it",
-		"x.yaml:7:26: bridge br0: mtu 9000 of b and 1500 of c differ: a frame that is too big for its way out is dropped",
-		"x.yaml:8:3: bridge br1 has no ports",
+		"x.yaml:6:23: port d: steering random reorders the packets of every flow; take hash to keep flows together",
+		"x.yaml:7:23: port e: with one queue steering hash has no choice; give it more queues or remove it",
+		"x.yaml:8:23: port f: with one queue steering random has no choice; with more it reorders every flow",
+		"x.yaml:10:26: bridge br0: mtu 9000 of b and 1500 of c differ: a frame that is too big for its way out is dropped",
+		"x.yaml:11:3: bridge br1 has no ports",
 	}
 	if diff := cmp.Diff(want, c.Warnings); diff != "" {
 		t.Errorf("warnings, -want +got:\n%s", diff)

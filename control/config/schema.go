@@ -34,7 +34,7 @@ func parseVersion(s string) (int, string) {
 }
 
 func port(p *Port) setter {
-	*p = Port{Type: TAP, MTU: DefaultMTU, TxQueueLen: DefaultTxQueueLen, VnetHdr: true, Host: Host{Up: true}}
+	*p = Port{Type: TAP, MTU: DefaultMTU, TxQueueLen: DefaultTxQueueLen, VnetHdr: true, Steering: SteerKernel, Host: Host{Up: true}}
 	p.XPS = XPS{FlowTableCnt: DefaultFlowTable, Mode: Inflight}
 	return required(&p.Name, "a port", mapping("a port",
 		field{"name", ifname(&p.Name)},
@@ -55,6 +55,7 @@ func port(p *Port) setter {
 		field{"qdisc", root(&p.Qdisc)},
 		field{"line", line(&p.Line)},
 		field{"xps", xps(&p.XPS)},
+		field{"steering", oneOf(&p.Steering, SteerKernel, SteerRandom, SteerHash)},
 	))
 }
 

@@ -326,6 +326,11 @@ func TestExplain(t *testing.T) {
 	if got := missingCaps(0, NetAdmin|SysAdmin|TunDevice); got != "CAP_NET_ADMIN and CAP_SYS_ADMIN" {
 		t.Errorf("missingCaps = %q", got)
 	}
+	for have, want := range map[uint64]string{0: "CAP_BPF", 1 << unix.CAP_SYS_ADMIN: "", 1 << unix.CAP_BPF: ""} {
+		if got := missingCaps(have, BPF); got != want {
+			t.Errorf("missingCaps(%x, BPF) = %q, want %q", have, got, want)
+		}
+	}
 	if err := Explain(nil, NetAdmin); err != nil {
 		t.Errorf("Explain(nil) = %v", err)
 	}

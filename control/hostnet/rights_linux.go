@@ -17,6 +17,7 @@ const (
 	SysAdmin                       // CAP_SYS_ADMIN: making and entering namespaces
 	NetBroadcast                   // CAP_NET_BROADCAST: events from other namespaces
 	TunDevice                      // /dev/net/tun
+	BPF                            // CAP_BPF, or CAP_SYS_ADMIN as before Linux 5.8: loading eBPF programs
 )
 
 const tunPath = "/dev/net/tun"
@@ -29,6 +30,7 @@ var capabilities = []struct {
 	{NetAdmin, unix.CAP_NET_ADMIN, "CAP_NET_ADMIN"},
 	{SysAdmin, unix.CAP_SYS_ADMIN, "CAP_SYS_ADMIN"},
 	{NetBroadcast, unix.CAP_NET_BROADCAST, "CAP_NET_BROADCAST"},
+	{BPF, unix.CAP_BPF, "CAP_BPF"},
 }
 
 // Explain adds to the error of an operation that needs these rights which of
@@ -49,6 +51,9 @@ func Explain(err error, needs Right) error {
 	}
 	if missing := missingCaps(effectiveCaps(), needs); missing != "" {
 		return fmt.Errorf("%w: missing %s", err, missing)
+	}
+	if needs&BPF != 0 {
+		return fmt.Errorf("%w: CAP_BPF is there but counts in the initial user namespace only, and a container's seccomp filter may forbid bpf(2)", err)
 	}
 	return err
 }
@@ -84,6 +89,9 @@ func effectiveCaps() uint64 {
 }
 
 func missingCaps(have uint64, needs Right) string {
+	if have>>unix.CAP_SYS_ADMIN&1 == 1 {
+		needs &^= BPF
+	}
 	var names []string
 	for _, c := range capabilities {
 		if needs&c.right != 0 && have>>c.bit&1 == 0 {
