@@ -216,6 +216,13 @@ func TestLineStopsAndWakes(t *testing.T) {
 			if !bqlOn && (!tq.xoff.DriverStopped() || tq.ring.used() != 8) {
 				t.Errorf("driver stopped %t with %d in a ring of 8", tq.xoff.DriverStopped(), tq.ring.used())
 			}
+			v := x.port.LineView()
+			if want := (LineQueue{Used: tq.ring.used(), Stops: tq.driverStops}); len(v.Queues) != 1 || v.Queues[0] != want || !bqlOn && want.Stops == 0 || v.Held != 0 || v.MaxHeld <= 0 {
+				t.Errorf("LineView() = %+v, want %+v and nothing held", v, want)
+			}
+			if c := x.port.Line(); c.Rate != 1e9 || c.Ring != 8 {
+				t.Errorf("Line() = %+v", c)
+			}
 			runs := 0
 			for x.step() {
 				if runs++; runs > 1000 {

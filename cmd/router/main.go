@@ -121,7 +121,7 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 		Short: "Forward packets between TUN/TAP devices in user space",
 		Long: `router forwards packets between Linux TUN/TAP devices, as a bridge and as an
 IPv4/IPv6 router, and queues them the way a modern kernel does: XPS with a
-flow table, lockless qdiscs under mq, byte queue limits.
+flow table, lockless qdiscs under mq, fq, byte queue limits.
 
   router demo                   see it work: two namespaces, a router between them
   router check two.yaml         is this configuration right?
