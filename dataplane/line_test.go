@@ -576,7 +576,12 @@ func TestHop(t *testing.T) {
 func TestWorkerStats(t *testing.T) {
 	r := newRig(t, 2, 2, 2, nil)
 	r.learn()
-	for i, st := range r.dp.WorkerStats() {
+	for i := range 2 {
+		st := r.dp.WorkerStats()[i]
+		for n := 0; st.CPU == 0 && n < 5000; n++ { // its thread has only begun
+			time.Sleep(time.Millisecond)
+			st = r.dp.WorkerStats()[i]
+		}
 		if st.CPU <= 0 || st.CPU > time.Minute {
 			t.Errorf("worker %d: %v", i, st.CPU)
 		}
