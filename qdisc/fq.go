@@ -493,6 +493,16 @@ func (f *FQ) Stats() FQStats {
 func (f *FQ) Change(cfg FQConfig, surplus *packet.List) {
 	f.Intake(f.now)
 	f.configure(cfg)
+	if cfg.MaxRate == 0 || !cfg.Pacing {
+		// Nothing waits for its rate any more. Without this a flow's later
+		// packets would take the fast path past those that are throttled.
+		for _, b := range f.buckets {
+			for _, s := range b {
+				s.flow.nextAt = 0
+			}
+		}
+		f.unthrottle()
+	}
 	for f.qlen > cfg.Limit {
 		p := f.Dequeue(f.now)
 		if p == nil {
@@ -509,16 +519,23 @@ func (f *FQ) Reset(all *packet.List) {
 	all.Append(&f.internal.packets)
 	cfg, now := f.cfg, f.now
 	f.cfg.MaxRate, f.cfg.CEThreshold, f.now = 0, -1, never
-	for f.delayed.Len() > 0 {
-		w := f.delayed.Pop()
-		f.bands[w.band].old.push(w)
-	}
+	f.unthrottle()
 	for b := f.pick(); b != nil; b = f.pick() {
 		if p := f.serve(b); p != nil {
 			all.Push(p)
 		}
 	}
 	f.cfg, f.now = cfg, now
-	f.qlen, f.nextDelayed = 0, never
+	f.qlen = 0
 	f.forget()
+}
+
+// unthrottle makes every flow that waits an old flow, which waits again when
+// it is served and its packet's time has not come.
+func (f *FQ) unthrottle() {
+	for f.delayed.Len() > 0 {
+		w := f.delayed.Pop()
+		f.bands[w.band].old.push(w)
+	}
+	f.nextDelayed = never
 }

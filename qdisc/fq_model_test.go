@@ -421,6 +421,15 @@ func (m *fqModel) change(cfg FQConfig, now int64) {
 	m.takeIn(now)
 	m.cfg = cfg
 	m.loadWeights()
+	if cfg.MaxRate == 0 || !cfg.Pacing { // what waited for its rate is eligible
+		for _, f := range m.flows {
+			f.next = 0
+		}
+		for _, f := range m.delayed {
+			m.list(f, modelOld)
+		}
+		m.delayed, m.nextDue = nil, modelNever
+	}
 }
 
 // shed gives, of more packets than limit, the first to leave.
