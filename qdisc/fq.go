@@ -198,10 +198,15 @@ func (f *FQ) fetch() *packet.Packet {
 	return oldest
 }
 
+// tick sets the clock. Who holds the run bit brings the clock of its batch,
+// which may have begun before that of the holder before; but what arrives now
+// must not get an earlier time than what arrived then.
+func (f *FQ) tick(now int64) { f.now = max(f.now, now) }
+
 // Intake queues everything that has arrived; what limits refuse is for
 // TakeDropped.
 func (f *FQ) Intake(now int64) {
-	f.now = now
+	f.tick(now)
 	for p := f.fetch(); p != nil; p = f.fetch() {
 		f.enqueue(p)
 	}
@@ -297,7 +302,7 @@ func (f *FQ) fast(p *packet.Packet) bool {
 // Dequeue takes the next packet that may leave now; nil if there is none, and
 // then Due says when there will be one.
 func (f *FQ) Dequeue(now int64) *packet.Packet {
-	f.now = now
+	f.tick(now)
 	if f.qlen == 0 {
 		if !f.arrive() {
 			return nil

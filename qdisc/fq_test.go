@@ -880,3 +880,22 @@ func TestFQFlowSize(t *testing.T) {
 		t.Errorf("a flow has %d bytes, want 64", n)
 	}
 }
+
+// The clock of the next holder of the run bit may be behind: a flow's packets
+// keep their order all the same.
+func TestFQClockBack(t *testing.T) {
+	cfg := DefaultFQ(1500)
+	cfg.NoFastPath = true
+	f := NewFQ(cfg)
+	pkts := make([]packet.Packet, 20)
+	for i := range pkts {
+		pkts[i] = packet.Packet{Hash: 1, WireLen: 100, Segs: 1, Stamp: int64(i)}
+		f.Enqueue(list(pkts[i : i+1]))
+		f.Intake(int64(1000 - 10*i))
+	}
+	for i := range pkts {
+		if p := f.Dequeue(900); p == nil || p.Stamp != int64(i) {
+			t.Fatalf("packet %d: got %v", i, p)
+		}
+	}
+}
