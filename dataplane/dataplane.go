@@ -171,7 +171,9 @@ func (dp *Dataplane) quiesce(f func() error) error {
 	}
 	dp.control.now = nanotime()
 	err := f()
-	dp.control.cpu.TxAction()
+	if dp.control.cpu.Pending() { // what f left to be run, a worker runs
+		dp.workers[0].post(func(w *Worker) { w.cpu.TakeOver(&dp.control.cpu) })
+	}
 	dp.control.finish()
 	dp.paused.Store(nil)
 	close(p.over)

@@ -20,6 +20,20 @@ func (q *Qdisc) Schedule(c *CPU) {
 // Pending reports whether TxAction has something to do.
 func (c *CPU) Pending() bool { return c.output != nil }
 
+// TakeOver moves what is scheduled on o to c. Neither may run meanwhile.
+func (c *CPU) TakeOver(o *CPU) {
+	if o.output == nil {
+		return
+	}
+	if c.output == nil {
+		c.output = o.output
+	} else {
+		c.outputTail.next = o.output
+	}
+	c.outputTail = o.outputTail
+	o.output, o.outputTail = nil, nil
+}
+
 // TxAction runs the qdiscs that were scheduled on c until now; those that are
 // scheduled meanwhile wait for the next call. net_tx_action.
 func (c *CPU) TxAction() {
