@@ -13,16 +13,17 @@ import (
 // start that failed.
 func TestMissingRights(t *testing.T) {
 	const without = "setpriv --bounding-set -%s --inh-caps -%s "
-	for _, tt := range []struct{ name, before, netns, want string }{
+	for _, tt := range []struct{ name, before, keys, want string }{
 		{"no CAP_NET_ADMIN", strings.ReplaceAll(without, "%s", "net_admin"), "", "CAP_NET_ADMIN"},
 		{"no CAP_SYS_ADMIN", strings.ReplaceAll(without, "%s", "sys_admin"), "netns: @ns:a, create: true", "CAP_SYS_ADMIN"},
+		{"no CAP_BPF", "setpriv --bounding-set -bpf,-sys_admin --inh-caps -bpf,-sys_admin ", "steering: hash", "missing CAP_BPF"},
 		{"no device node", `unshare -m sh -c 'mount -t tmpfs none /dev/net && exec "$0" "$@"' `, "", "/dev/net/tun"},
 		{"no namespace", "", "netns: @ns:a", "create: true"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := newNet(t)
 			file := filepath.Join(t.TempDir(), "conf.yaml")
-			if err := os.WriteFile(file, []byte(n.expand("version: 1\nports:\n  - {name: @dev:a, type: tap, "+tt.netns+"}\n")), 0o644); err != nil {
+			if err := os.WriteFile(file, []byte(n.expand("version: 1\nports:\n  - {name: @dev:a, type: tap, "+tt.keys+"}\n")), 0o644); err != nil {
 				t.Fatal(err)
 			}
 			out, err := output(exec.Command("sh", "-c", "exec "+tt.before+`"$0" "$@"`, routerBinary, "run", "-c", file, "--name", n.id))
