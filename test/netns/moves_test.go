@@ -49,8 +49,8 @@ func TestMovesKeepOrder(t *testing.T) {
 			stop()
 			st := r.steering()
 			t.Logf("%d moves, %d packets refused a move", st.Moves, st.Refused)
-			if !raceEnabled && (st.Moves <= 100 || st.Refused <= 100) { // under the race detector there is no time for so many
-				t.Errorf("%d moves and %d refused, want more than 100 of each", st.Moves, st.Refused)
+			if !raceEnabled && st.Moves <= 100 { // under the race detector there is no time for so many
+				t.Errorf("%d moves, want more than 100", st.Moves)
 			}
 		})
 		for _, in := range []struct{ name, conf string }{
@@ -69,8 +69,8 @@ func TestMovesKeepOrder(t *testing.T) {
 				if st.Moves < 10 || lost == 0 && ofo > 0 {
 					t.Errorf("%d moves; %d TCP segments were queued out of order, %d lost", st.Moves, ofo, lost)
 				}
-				if st.Reordered != 0 {
-					t.Errorf("the router's own counter says that %d packets were reordered", st.Reordered)
+				if n := r.reordered("b"); n != 0 {
+					t.Errorf("the router's own counter says that %d packets to b were reordered", n)
 				}
 			})
 		}
@@ -125,6 +125,14 @@ func (e *Ends) tcp(addr string, leg time.Duration) (ofo, lost uint64) {
 		t.Error(err)
 	}
 	return e.ofo(t.Context(), "b") - ofo, total(e.lost(t.Context(), before))
+}
+
+// reordered is the reorder counter of port k.
+func (r *Router) reordered(k string) uint64 {
+	r.net.t.Helper()
+	var all []api.XPS
+	r.ask(&all, "xps", "show", "dev", r.net.dev(k))
+	return all[0].Reordered
 }
 
 // steering adds up the moves of all ports.
