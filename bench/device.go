@@ -23,8 +23,8 @@ const (
 // again. All but done belongs to the run bit holder.
 type device struct {
 	dql   bql.DQL
-	batch packet.Batch
-	flows []flows // by thread, shared by all devices
+	batch []scratch // by CPU
+	flows []flows   // by thread, shared by all devices
 	wrong disorder
 
 	done []counter // by thread: packets delivered
@@ -35,6 +35,13 @@ type device struct {
 type flows struct {
 	want []int64
 	_    [cacheLine]byte
+}
+
+// A scratch is a CPU's own: what moves from CPU to CPU with the queue is as
+// little as can be.
+type scratch struct {
+	packet.Batch
+	_ [cacheLine]byte
 }
 
 // A counter has one writer at a time.
@@ -54,7 +61,7 @@ type disorder struct {
 }
 
 func newDevice(order []flows) *device {
-	d := &device{flows: order, done: make([]counter, len(order))}
+	d := &device{flows: order, done: make([]counter, len(order)), batch: make([]scratch, len(order)+1)}
 	d.dql.Init(bqlStart, bqlMax)
 	return d
 }
@@ -66,18 +73,19 @@ func (d *device) Arm(*qdisc.CPU, int64) {} // nothing here is ever late
 // Send delivers everything in l.
 func (d *device) Send(c *qdisc.CPU, l *packet.List) {
 	for l.Len() > 0 {
-		d.batch.N = 0
+		b := &d.batch[c.ID].Batch
+		b.N = 0
 		var bytes uint32
 		for p := l.Pop(); ; p = l.Pop() {
 			bytes += p.WireLen
-			d.batch.Add(p)
-			if l.Len() == 0 || d.batch.N == packet.MaxBatch {
+			b.Add(p)
+			if l.Len() == 0 || b.N == packet.MaxBatch {
 				break
 			}
 		}
-		n := uint32(d.batch.N)
+		n := uint32(b.N)
 		d.dql.Queued(bytes, n, c.Now)
-		d.end(d.batch.Slice())
+		d.end(b.Slice())
 		d.dql.Completed(bytes, n, c.Now)
 	}
 }

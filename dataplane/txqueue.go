@@ -38,11 +38,6 @@ type TxQueue struct {
 	ring     txRing
 	through  struct{ bytes, pkts uint32 } // that left the line since the last reap; the line's
 
-	// The run bit holder's own.
-	batch packet.Batch
-	seg   offload.Segmenter
-	hdr   [256]byte // headers of the segment being written
-
 	// Written by the run bit holder, or by the line; read in a pause.
 	packets, bytes     uint64 // wire packets, frame bytes
 	driverStops        uint64
@@ -145,7 +140,7 @@ func (t *TxQueue) mustSegment(p *packet.Packet) bool {
 
 // sendBatch writes up to a batch of whole frames from l.
 func (t *TxQueue) sendBatch(w *Worker, l *packet.List) {
-	b := &t.batch
+	b := &w.tx.batch
 	b.N = 0
 	var bytes uint32
 	for l.Len() > 0 && b.N < packet.MaxBatch && !t.mustSegment(l.Front()) {
@@ -194,19 +189,20 @@ func (t *TxQueue) checksum(w *Worker, p *packet.Packet) bool {
 // it goes on where it was; its flow table bucket is held until the last.
 func (t *TxQueue) sendSegments(w *Worker, l *packet.List) {
 	p := l.Pop()
-	if p.Drop = t.seg.Init(p); p.Drop != 0 {
+	if p.Drop = w.tx.seg.Init(p); p.Drop != 0 {
 		w.cpu.Drops.Push(p)
 		return
 	}
 	wire := p.WireLen // end frees p
 	t.queued(wire, 1, w.now)
 	errno := t.writeSegments(w, p)
-	t.batch.Pkts[0] = p
+	one := w.tx.batch.Pkts[:1]
+	one[0] = p
 	switch errno {
 	case 0:
-		t.end(w, t.batch.Pkts[:1])
+		t.end(w, one)
 	case unix.EAGAIN, unix.ENOBUFS:
-		t.refuse(l, t.batch.Pkts[:1])
+		t.refuse(l, one)
 	default:
 		t.fail(w, p, errno)
 	}
@@ -216,7 +212,7 @@ func (t *TxQueue) sendSegments(w *Worker, l *packet.List) {
 // writeSegments writes the segments of p from p.SegNext on and counts them.
 func (t *TxQueue) writeSegments(w *Worker, p *packet.Packet) (errno unix.Errno) {
 	for p.SegNext < p.Segs && errno == 0 {
-		errno = t.writeSegment(w, p, &t.seg, t.hdr[:])
+		errno = t.writeSegment(w, p, &w.tx.seg, w.tx.hdr[:])
 	}
 	return errno
 }

@@ -10,6 +10,7 @@ import (
 	"taprouter/classify"
 	"taprouter/forward"
 	"taprouter/internal/minheap"
+	"taprouter/offload"
 	"taprouter/packet"
 	"taprouter/qdisc"
 	"taprouter/tun"
@@ -42,8 +43,9 @@ type Worker struct {
 	used   []int    // ports whose egress is not empty
 	lists  [tun.MaxQueues]packet.List
 	usedQ  []int // queues whose list is not empty
-	idle   bool  // the last wait ended without work
-	starve bool  // reading ended for want of buffers
+	tx     txScratch
+	idle   bool // the last wait ended without work
+	starve bool // reading ended for want of buffers
 
 	tid      atomic.Int32
 	counters workerCounters // written here, read by anybody
@@ -56,6 +58,14 @@ type Worker struct {
 	// epoch is odd while the worker may touch shared state. Written here, read
 	// by quiesce: a worker that has even epoch looks at paused before it goes on.
 	epoch atomic.Uint32
+}
+
+// A txScratch is what writing to a tx queue needs: the worker's, not the
+// queue's, so that it does not go from CPU to CPU with the run bit.
+type txScratch struct {
+	batch packet.Batch
+	seg   offload.Segmenter
+	hdr   [offload.MaxHeaders]byte // of the segment being written
 }
 
 // An egress collects the packets of a batch that leave by one port.

@@ -214,7 +214,7 @@ func (c *crowd) waitEnded(f func()) {
 func (c *crowd) checkQuiet() bool {
 	q := c.q.Load()
 	made, sent, dropped := c.made.Load(), c.sent.Load(), c.dropped.Load()
-	if left := q.d.Len() + q.requeued.Len() + q.badTxq.Len() + q.batch.Len(); left != 0 || made != sent+dropped {
+	if left := q.d.Len() + q.requeued.Len() + q.badTxq.Len(); left != 0 || made != sent+dropped {
 		c.t.Errorf("%d packets left behind: %d made, %d sent, %d dropped, state %#b", left, made, sent, dropped, q.state.Load())
 		return false
 	}

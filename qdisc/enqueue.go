@@ -10,17 +10,21 @@ func (q *Qdisc) enqueue(c *CPU, l *packet.List, reason packet.Reason) {
 			return
 		}
 	}
-	want := sumOf(l)
-	if q.limit == 0 {
-		q.mem.Add(int64(want.mem))
-	}
 	s := q.d.Enqueue(l)
 	if s.n > 0 {
 		q.shards[c.ID].queued(&s, 1)
 	}
 	if l.Len() > 0 {
-		q.mem.Add(int64(s.mem - want.mem))
+		refused := sumOf(l)
+		q.charge(-refused.mem)
 		q.drop(c, l, reason)
+	}
+}
+
+// charge adds to the pool memory held, if that is bounded.
+func (q *Qdisc) charge(n int) {
+	if q.limit > 0 {
+		q.mem.Add(int64(n))
 	}
 }
 

@@ -71,15 +71,15 @@ func noBypass() *world {
 }
 
 // overtake: a sender's packets must not pass each other while a place that
-// another one reserved is not filled.
+// another one reserved is not filled. The third keeps the run bit from both.
 func overtake() *world {
-	w := newWorld(1, 2, 8)
+	w := newWorld(1, 3, 8)
 	w.worker("first", 0, func(c *CPU) {
-		w.send(c, 1)
 		w.send(c, 1)
 		w.send(c, 1)
 	})
 	w.worker("second", 1, func(c *CPU) { w.send(c, 1) })
+	w.worker("third", 2, func(c *CPU) { w.send(c, 1) })
 	return w
 }
 

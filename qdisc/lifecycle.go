@@ -43,7 +43,7 @@ func (q *Qdisc) takeAll(c *CPU, all *packet.List) {
 	q.noteUnfilled()
 	s := sumOf(all)
 	q.shards[c.ID].queued(&s, -1)
-	q.mem.Add(-int64(s.mem))
+	q.charge(-s.mem)
 }
 
 // MoveTo moves the backlog, in the order in which it would have left, into
@@ -86,7 +86,7 @@ func (q *Qdisc) Change(c *CPU, cfg FQConfig) error {
 		f.Change(cfg, &surplus)
 		s := sumOf(&surplus)
 		q.shards[c.ID].queued(&s, -1)
-		q.mem.Add(-int64(s.mem))
+		q.charge(-s.mem)
 		q.drop(c, &surplus, packet.DropPurge)
 		q.afterTimed(c, nil)
 		q.state.Or(missed) // what had to wait may be allowed to leave now
@@ -108,7 +108,7 @@ func (q *Qdisc) Resize(c *CPU, txqueuelen int) {
 		d.Resize(txqueuelen, &surplus)
 		s := sumOf(&surplus)
 		q.shards[c.ID].queued(&s, -1)
-		q.mem.Add(-int64(s.mem))
+		q.charge(-s.mem)
 		q.drop(c, &surplus, packet.DropPurge)
 	})
 }

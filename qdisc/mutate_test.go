@@ -21,7 +21,7 @@ type mutation struct {
 
 var mutations = []mutation{
 	{"m1: no second try for the run bit", "run.go",
-		"	// The owner may have let go between the first try and the bit.\n	return q.lock.CompareAndSwap(0, 1)",
+		"	// The owner may have let go between the first try and the bit.\n	return q.lock.Load() == 0 && q.lock.CompareAndSwap(0, 1)",
 		"	return false", "no-bypass"},
 	{"m2: missed tested before it is set", "run.go",
 		"if q.state.Or(missed)&missed != 0 {",
@@ -63,8 +63,8 @@ var mutations = []mutation{
 	{"quota without missed", "run.go",
 		"			q.state.Or(missed) // end schedules it\n", "", "quota"},
 	{"requeue behind what was requeued before", "run.go",
-		"	q.batch.Append(&q.requeued) // the batch was the front of it, or it is empty\n	q.requeued, q.batch = q.batch, packet.List{}",
-		"	q.requeued.Append(&q.batch)", "stop-wake-batch"},
+		"	c.batch.Append(&q.requeued) // the batch was the front of it, or it is empty\n	q.requeued, c.batch = c.batch, packet.List{}",
+		"	q.requeued.Append(&c.batch)", "stop-wake-batch"},
 	{"reset clears after it looked", "lifecycle.go",
 		"	q.noteUnfilled()\n", "	q.state.And(^uint32(nonEmpty))\n", "reset-sender"},
 	{"activate without schedule", "lifecycle.go",

@@ -23,6 +23,14 @@ type CPU struct {
 
 	Actions uint64 // runs of scheduled qdiscs
 
+	// What the CPU, as run bit holder, has taken out of a qdisc and on the way
+	// to a tx queue; empty otherwise.
+	batch packet.List
+
+	// How often it looks for a run bit before it leaves its packets, and how
+	// often that was in vain when it had no patience left.
+	patience, inVain int
+
 	output     *Qdisc // FIFO of scheduled qdiscs (softnet_data.output_queue)
 	outputTail *Qdisc
 }
@@ -87,14 +95,12 @@ type Qdisc struct {
 
 	_     [cacheLine]byte
 	state step.Uint32 // sched, deactivated, missed, draining
-	_     [cacheLine]byte
 	lock  step.Uint32 // the run bit: 1 while somebody drains
 	_     [cacheLine]byte
 	mem   atomic.Int64 // bytes of pool memory held
 	_     [cacheLine]byte
 
 	// Guarded by the run bit.
-	batch    packet.List // taken out and on the way to a tx queue
 	requeued packet.List // refused by the device; leaves before anything else (gso_skb)
 	badTxq   packet.List // taken out while another queue was being served (skb_bad_txq)
 

@@ -136,7 +136,7 @@ func TestLayout(t *testing.T) {
 		offs []uintptr
 	}{
 		{"ring", []uintptr{unsafe.Offsetof(r.limit), unsafe.Offsetof(r.head), unsafe.Offsetof(r.tail), unsafe.Sizeof(r)}},
-		{"Qdisc", []uintptr{unsafe.Offsetof(q.shards), unsafe.Offsetof(q.state), unsafe.Offsetof(q.lock), unsafe.Offsetof(q.mem), unsafe.Offsetof(q.batch)}},
+		{"Qdisc", []uintptr{unsafe.Offsetof(q.shards), unsafe.Offsetof(q.state), unsafe.Offsetof(q.mem), unsafe.Offsetof(q.requeued)}},
 	}
 	for _, w := range words {
 		for i := 1; i < len(w.offs); i++ {

@@ -19,6 +19,10 @@ const (
 	// slowBulk is how many further packets a root qdisc takes out for the
 	// queue that it serves (try_bulk_dequeue_skb_slow).
 	slowBulk = 8
+	// How often a sender looks whether the run bit is free, a few ns each.
+	minPatience, maxPatience = 64, 2048
+	// tryAgain is after how many attempts without patience a sender has it again.
+	tryAgain = 256
 )
 
 // Xmit queues every packet of l, all for one tx queue, and empties l. An
@@ -28,7 +32,10 @@ func (q *Qdisc) Xmit(c *CPU, l *packet.List) {
 	if l.Len() == 0 {
 		return
 	}
-	if q.bypass && q.empty() && q.begin() {
+	if q.bypass && q.wait(c) {
+		if !q.empty() {
+			q.run(c) // what somebody missed goes first
+		}
 		// Look again: since the first look somebody may have requeued a packet
 		// or missed the run bit, and nothing may overtake those.
 		if q.empty() {
@@ -50,10 +57,31 @@ func (q *Qdisc) Xmit(c *CPU, l *packet.List) {
 // empty is a hint: nothing is known to wait.
 func (q *Qdisc) empty() bool { return q.state.Load()&nonEmpty == 0 }
 
+// wait tries for a moment to become the one who drains: where the device is
+// quick, that comes sooner than the packets would get over to the CPU of the
+// one who drains now. The moment grows as it is of use, and shrinks if it is not.
+func (q *Qdisc) wait(c *CPU) bool {
+	for looks := range c.patience + 1 { // 1 under the explorer: more are no other interleaving
+		if q.lock.Load() != 0 || !q.lock.CompareAndSwap(0, 1) {
+			continue
+		}
+		if looks > 0 {
+			c.patience = maxPatience
+		}
+		return true
+	}
+	if c.patience -= c.patience / 64; c.patience < minPatience {
+		if c.inVain++; c.inVain%tryAgain == 0 {
+			c.patience = maxPatience
+		}
+	}
+	return false
+}
+
 // begin tries to become the one who drains. If that fails, whoever drains
 // now will see missed and see to what was enqueued before. qdisc_run_begin.
 func (q *Qdisc) begin() bool {
-	if q.lock.CompareAndSwap(0, 1) {
+	if q.lock.Load() == 0 && q.lock.CompareAndSwap(0, 1) {
 		return true
 	}
 	// O1, O2: a read-modify-write even if the bit is set: it orders the packet
@@ -62,7 +90,7 @@ func (q *Qdisc) begin() bool {
 		return false
 	}
 	// The owner may have let go between the first try and the bit.
-	return q.lock.CompareAndSwap(0, 1)
+	return q.lock.Load() == 0 && q.lock.CompareAndSwap(0, 1)
 }
 
 // end lets go of the run bit and only then looks for those who missed it.
@@ -82,7 +110,7 @@ func (q *Qdisc) xmitDirect(c *CPU, l *packet.List) {
 	for avail := t.Avail(); l.Len() > 0 && s.n < quota && (s.n == 0 || s.bytes < avail); {
 		p := l.Pop()
 		s.add(p)
-		q.batch.Push(p)
+		c.batch.Push(p)
 	}
 	q.shards[c.ID].sent(&s)
 	ok := q.send(c, t)
@@ -101,7 +129,7 @@ func (q *Qdisc) xmitDirect(c *CPU, l *packet.List) {
 func (q *Qdisc) run(c *CPU) {
 	for left := quota; ; {
 		n := q.dequeueBatch(c, left)
-		if n == 0 || !q.send(c, q.txq(q.batch.Front())) {
+		if n == 0 || !q.send(c, q.txq(c.batch.Front())) {
 			return
 		}
 		if left -= n; left <= 0 {
@@ -114,7 +142,7 @@ func (q *Qdisc) run(c *CPU) {
 // send gives the batch to its tx queue and keeps what that refuses. It reports
 // whether all of it went. sch_direct_xmit.
 func (q *Qdisc) send(c *CPU, t Txq) bool {
-	batch := &q.batch
+	batch := &c.batch
 	if t.Stopped() {
 		q.maybeClearMissed(t)
 	} else {
@@ -130,12 +158,12 @@ func (q *Qdisc) send(c *CPU, t Txq) bool {
 // requeue keeps what is left of the batch in front of everything else.
 // dev_requeue_skb.
 func (q *Qdisc) requeue(c *CPU) {
-	s := sumOf(&q.batch)
-	q.batch.Append(&q.requeued) // the batch was the front of it, or it is empty
-	q.requeued, q.batch = q.batch, packet.List{}
+	s := sumOf(&c.batch)
+	c.batch.Append(&q.requeued) // the batch was the front of it, or it is empty
+	q.requeued, c.batch = c.batch, packet.List{}
 	q.shards[c.ID].queued(&s, 1)
 	q.shards[c.ID].requeues += uint64(s.n)
-	q.mem.Add(int64(s.mem))
+	q.charge(s.mem)
 	q.state.Or(missed) // no schedule: end sees to that
 }
 
@@ -184,7 +212,7 @@ func (q *Qdisc) dequeueBatch(c *CPU, budget int) int {
 	if p == nil {
 		return 0
 	}
-	q.take(p, &s)
+	q.take(c, p, &s)
 	switch {
 	case !fresh:
 	case len(q.txqs) == 1:
@@ -196,14 +224,14 @@ func (q *Qdisc) dequeueBatch(c *CPU, budget int) int {
 	if fresh {
 		q.shards[c.ID].sent(&s)
 	}
-	q.mem.Add(-int64(s.mem))
+	q.charge(-s.mem)
 	return s.n
 }
 
 // take adds p to the batch.
-func (q *Qdisc) take(p *packet.Packet, s *Sum) {
+func (q *Qdisc) take(c *CPU, p *packet.Packet, s *Sum) {
 	s.add(p)
-	q.batch.Push(p)
+	c.batch.Push(p)
 }
 
 // bulkFast takes further packets for as long as DQL lets bytes go; the last
@@ -214,14 +242,14 @@ func (q *Qdisc) bulkFast(c *CPU, s *Sum, budget int) {
 		if p == nil {
 			return
 		}
-		q.take(p, s)
+		q.take(c, p, s)
 	}
 }
 
 // bulkSlow takes a few further packets of the same tx queue. The first of
 // another queue waits in badTxq, still counted as queued, and ends the batch.
 func (q *Qdisc) bulkSlow(c *CPU, s *Sum) {
-	txq := q.batch.Front().TxQ
+	txq := c.batch.Front().TxQ
 	for range slowBulk {
 		p := q.dequeue(c)
 		if p == nil {
@@ -231,7 +259,7 @@ func (q *Qdisc) bulkSlow(c *CPU, s *Sum) {
 			q.badTxq.Push(p)
 			return
 		}
-		q.take(p, s)
+		q.take(c, p, s)
 	}
 }
 
@@ -260,7 +288,7 @@ func (q *Qdisc) afterTimed(c *CPU, p *packet.Packet) {
 	if l := q.timed.TakeDropped(); l.Len() > 0 {
 		s := sumOf(&l)
 		q.shards[c.ID].queued(&s, -1)
-		q.mem.Add(-int64(s.mem))
+		q.charge(-s.mem)
 		q.drop(c, &l, packet.NotDropped)
 	}
 	if p == nil {
@@ -275,7 +303,7 @@ func (q *Qdisc) afterTimed(c *CPU, p *packet.Packet) {
 func (q *Qdisc) intake(c *CPU) {
 	if q.timed != nil {
 		q.timed.Intake(c.Now)
-		q.afterTimed(c, q.batch.Front())
+		q.afterTimed(c, c.batch.Front())
 	}
 }
 
