@@ -64,7 +64,7 @@ lint: bin/golangci-lint ## golangci-lint, pinned in tools/go.mod (its first buil
 
 soak: deps build ## the field cases in full length (root; hours)
 	ROUTER_SOAK=1 ROUTER_REQUIRE_NETNS=1 go test -count 1 -timeout 12h -v ./test/netns
-	ROUTER_SOAK=1 ROUTER_REQUIRE_NETNS=1 go test -count 1 -timeout 12h $(UNIT)
+	ROUTER_SOAK=1 ROUTER_SOAK_TIME=10m ROUTER_REQUIRE_NETNS=1 go test -count 1 -timeout 12h $(UNIT)
 
 clean: ## remove what was built
 	rm -rf bin
@@ -90,7 +90,7 @@ check:
 
 unit: # each benchmark runs once, so that none rots
 	$(call step,unit tests)
-	go test -timeout 8m -bench . -benchtime 1x $(UNIT)
+	ROUTER_SOAK_TIME=$${ROUTER_SOAK_TIME:-1m} go test -timeout 8m -bench . -benchtime 1x $(UNIT)
 
 explore:
 	$(call step,every interleaving of the run protocol)

@@ -274,9 +274,9 @@ func (q *Qdisc) dequeue(c *CPU) *packet.Packet {
 	}
 	if p == nil {
 		q.noteUnfilled()
-	}
-	if q.timed != nil {
-		q.afterTimed(c, p)
+		if q.timed != nil {
+			q.afterTimed(c, nil)
+		}
 	}
 	return p
 }
