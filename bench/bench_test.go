@@ -72,7 +72,7 @@ func TestFairGenerator(t *testing.T) {
 func TestSaturated(t *testing.T) {
 	var actions [2]float64
 	for i, on := range []bool{false, true} {
-		s, err := saturated(8, on)(t.Context(), time.Millisecond)
+		s, err := saturated(8, on)(t.Context(), 250*time.Millisecond)
 		if err != nil || s.Value <= 0 {
 			t.Fatalf("stop handling %t: %+v, %v", on, s, err)
 		}

@@ -93,7 +93,7 @@ func (s *scene) fastPath(ctx context.Context, on bool) error {
 // blast sends as many datagrams as the host can.
 func (s *scene) blast(fast bool) Slice {
 	return func(ctx context.Context, d time.Duration) (Sample, error) {
-		d = max(d, minSlice)
+		d *= sceneSlice
 		if err := s.fastPath(ctx, fast); err != nil {
 			return Sample{}, err
 		}
@@ -112,7 +112,7 @@ func (s *scene) blast(fast bool) Slice {
 
 func (s *scene) requests(fast bool) Slice {
 	return func(ctx context.Context, d time.Duration) (Sample, error) {
-		d = max(d, minSlice)
+		d *= sceneSlice
 		if err := s.fastPath(ctx, fast); err != nil {
 			return Sample{}, err
 		}

@@ -26,7 +26,6 @@ const (
 	latencyRate = 10 // Mbit/s
 	latencyRing = 256
 	lowDelay    = 0x10 // IPTOS_LOWDELAY: priority 6, band 0
-	minSlice    = time.Second
 )
 
 // A way is how the queue is set up, and how the probe is marked.
@@ -70,7 +69,7 @@ func makeLatency(ctx context.Context, r *Runner) (t Table, err error) {
 
 func (s *scene) latency(x way) Slice {
 	return func(ctx context.Context, d time.Duration) (Sample, error) {
-		d = max(d, 3*minSlice)
+		d *= 3 * sceneSlice
 		if err := s.prepare(ctx, x); err != nil {
 			return Sample{}, err
 		}

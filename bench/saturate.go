@@ -66,7 +66,7 @@ func makeStopped(ctx context.Context, r *Runner) (t Table, err error) {
 // saturated is the Slice of so many flows.
 func saturated(flows int, stopHandling bool) Slice {
 	return func(ctx context.Context, d time.Duration) (Sample, error) {
-		d = max(d, minSlice/2)
+		d *= 2
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(satWorkers + 2)) // as router run does
 		b, err := newBottleneck(stopHandling)
 		if err != nil {

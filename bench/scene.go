@@ -29,6 +29,10 @@ type scene struct {
 	cancel     context.CancelCauseFunc
 }
 
+// sceneSlice is how much longer than asked for a slice is in a scene, where TCP
+// has to find its speed.
+const sceneSlice = 4
+
 var scenes atomic.Uint32 // names are used once
 
 // newScene makes one. Ports are described by what follows their names in the

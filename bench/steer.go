@@ -108,7 +108,7 @@ func hopRows(ctx context.Context, r *Runner, sprayed bool) (rows []Row, err erro
 // hop is the Slice with a flow table of so many buckets.
 func (s *scene) hop(buckets int, mode string) Slice {
 	return func(ctx context.Context, d time.Duration) (Sample, error) {
-		d = max(d, minSlice)
+		d *= sceneSlice
 		if err := s.set(ctx, "flow_table", api.Change{Dev: s.devB, Buckets: buckets, Mode: mode}); err != nil {
 			return Sample{}, err
 		}

@@ -7,6 +7,9 @@ type List struct {
 	n          int
 }
 
+// Chain makes a list of n packets that are linked through Next already.
+func Chain(first, last *Packet, n int) List { return List{head: first, tail: last, n: n} }
+
 // Len is the number of packets in the list.
 func (l *List) Len() int { return l.n }
 

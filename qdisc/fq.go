@@ -23,10 +23,11 @@ import (
 // holder, who alone applies limits, so that they are exact.
 type FQ struct {
 	// Read mostly.
-	cfg     FQConfig
-	noFast  bool       // the fast path is off, for comparison
-	buckets [][]fqSlot // ordered by key
-	shift   uint       // of the multiplied key: 32 - log2(buckets)
+	cfg      FQConfig
+	noFast   bool       // the fast path is off, for comparison
+	straight bool       // an empty fq holds nothing up
+	buckets  [][]fqSlot // ordered by key
+	shift    uint       // of the multiplied key: 32 - log2(buckets)
 
 	_  [cacheLine]byte
 	in step.Pointer[packet.Packet] // what workers left, the last on top
@@ -143,6 +144,7 @@ func (f *FQ) configure(cfg FQConfig) {
 		f.rehash(old)
 	}
 	f.cfg = cfg
+	f.straight = cfg.MaxRate == 0 && !cfg.NoFastPath && !f.noFast
 }
 
 // Kind is the qdisc's name in tc.
@@ -155,7 +157,10 @@ func (f *FQ) CanBypass() bool { return false }
 func (f *FQ) Config() FQConfig { return f.cfg }
 
 // SetFastPath turns the fast path off or on again; benchmarks compare the two.
-func (f *FQ) SetFastPath(on bool) { f.noFast = !on }
+func (f *FQ) SetFastPath(on bool) {
+	f.noFast = !on
+	f.configure(f.cfg)
+}
 
 // Enqueue leaves all of l to the run bit holder. Any worker may call it.
 func (f *FQ) Enqueue(l *packet.List) (s Sum) {
@@ -183,19 +188,16 @@ func (f *FQ) fetch() *packet.Packet {
 	if f.in.Load() == nil {
 		return nil
 	}
+	last := f.in.Swap(nil)
 	var oldest *packet.Packet
-	for p := f.in.Swap(nil); p != nil; {
+	n := 0
+	for p := last; p != nil; n++ {
 		next := p.Next
 		p.Next = oldest
 		oldest, p = p, next
 	}
-	for p := oldest.Next; p != nil; {
-		next := p.Next
-		f.arrived.Push(p)
-		p = next
-	}
-	oldest.Next = nil
-	return oldest
+	f.arrived = packet.Chain(oldest, last, n)
+	return f.arrived.Pop()
 }
 
 // tick sets the clock. Who holds the run bit brings the clock of its batch,
@@ -304,8 +306,8 @@ func (f *FQ) fast(p *packet.Packet) bool {
 func (f *FQ) Dequeue(now int64) *packet.Packet {
 	f.tick(now)
 	if f.qlen == 0 {
-		if !f.arrive() {
-			return nil
+		if p := f.arrive(); p != nil || f.qlen == 0 {
+			return p
 		}
 		if p := f.take(); p != nil {
 			return p
@@ -334,16 +336,20 @@ func (f *FQ) take() *packet.Packet {
 	}
 }
 
-// arrive queues the next packet that arrived and that no limit refuses. An
-// empty fq takes in no more at a time: each packet of a burst that can leave at
-// once meets an empty fq.
-func (f *FQ) arrive() bool {
+// arrive takes in the next packet that no limit refuses: it gives one that
+// meets an empty fq and may leave at once, and queues another. An empty fq
+// takes in no more at a time, so that each packet of a burst meets it empty.
+func (f *FQ) arrive() *packet.Packet {
 	for p := f.fetch(); p != nil; p = f.fetch() {
+		if p.TxTime == 0 && f.straight {
+			f.fastpath++
+			return p
+		}
 		if f.enqueue(p); f.qlen != 0 {
-			return true
+			break
 		}
 	}
-	return false
+	return nil
 }
 
 // pick gives the band whose turn it is; nil if none has a flow that may send.

@@ -51,10 +51,11 @@ once: pktgen's queue_xmit mode. What the device got in a second is counted. The 
 fails if a packet is lost or a flow reordered. What a full qdisc refuses is sent
 again and counted as "refused %"; "ns/packet" is wall time, all threads together.
 More threads than cores take turns, and such rows are marked. The published
-numbers are of bursts of one packet (--burst 1). Tables 6 and 8 need root.`),
+numbers are of bursts of one packet (--burst 1). Tables 6 and 8 need root; slices in namespaces are 4 and 12 times as
+long as --duration says, those of table 5 twice.`),
 		benchTables(o, "steer", "TCP whose preferred tx queue changes all the time",
 			`steer starts router run between two namespaces and sends real TCP through it (root).
-Slices are at least a second long; --threads and --burst do not apply.`))
+A slice is four times as long as --duration says; --threads and --burst do not apply.`))
 	return c
 }
 
