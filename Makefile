@@ -52,13 +52,12 @@ bench: ## all benchmarks COUNT (6) times, for benchstat
 
 plot: ## draw what `router bench xmit --json > out.json` found; JSON=FILE PLOTS=DIR (docs)
 	@mkdir -p bin
-	go -C bench/plot build -o ../../bin/plot .
-	bin/plot -o $(PLOTS) $(JSON)
+	go run ./bench/plot -o $(PLOTS) $(JSON)
 
-# bench/plot is tested here as its first build takes most of a minute.
+# bench/plot/svg is tested here as its first build takes most of a minute.
 lint: bin/golangci-lint ## golangci-lint, pinned in tools/go.mod (its first build takes minutes)
-	go -C bench/plot vet ./...
-	go -C bench/plot test ./...
+	go -C bench/plot/svg vet ./...
+	go -C bench/plot/svg test ./...
 	bin/golangci-lint run ./...
 	bin/golangci-lint run --build-tags explore ./internal/step ./qdisc
 

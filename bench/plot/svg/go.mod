@@ -1,4 +1,4 @@
-module taprouter/bench/plot
+module taprouter/bench/plot/svg
 
 go 1.26.3
 
