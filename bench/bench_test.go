@@ -14,8 +14,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"taprouter/bql"
 	"taprouter/packet"
 	"taprouter/qdisc"
+	"taprouter/xpsflow"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -257,8 +259,32 @@ func TestStat(t *testing.T) {
 	}
 }
 
+// A null device completes at once, and does nothing else.
+type null struct {
+	dql   bql.DQL
+	batch packet.Batch
+	n     int64
+}
+
+func (d *null) Stopped() bool         { return false }
+func (d *null) Avail() int            { return d.dql.Avail() }
+func (d *null) Arm(*qdisc.CPU, int64) {}
+func (d *null) Send(c *qdisc.CPU, l *packet.List) {
+	d.batch.N = 0
+	var bytes uint32
+	for p := l.Pop(); p != nil; p = l.Pop() {
+		bytes += p.WireLen
+		d.batch.Add(p)
+	}
+	n := uint32(d.batch.N)
+	d.dql.Queued(bytes, n, c.Now)
+	xpsflow.CompleteBatch(d.batch.Slice())
+	d.dql.Completed(bytes, n, c.Now)
+	d.n += int64(n)
+}
+
 // What a packet costs from the choice of its queue to its end, on one thread:
-// flow table, qdisc, BQL, statistics, a device that takes everything.
+// flow table, qdisc, BQL, statistics, and a null device.
 func BenchmarkPacket(b *testing.B) {
 	for _, kind := range []struct {
 		name string
@@ -266,30 +292,35 @@ func BenchmarkPacket(b *testing.B) {
 	}{{"pfifo_fast", lockless(true)}, {"fq", fqRoot(true)}} {
 		for _, burst := range []int{1, 32} {
 			b.Run(fmt.Sprintf("%s/burst=%d", kind.name, burst), func(b *testing.B) {
-				r := newRig(traffic{threads: 1, burst: burst, queues: 2, steered: true, root: kind.root})
+				d := &null{}
+				d.dql.Init(bqlStart, bqlMax)
+				q := kind.root(d, 1)
+				steer := xpsflow.New(1, 2)
+				if err := steer.SetTable(flowTable, xpsflow.Inflight); err != nil {
+					b.Fatal(err)
+				}
 				pkts := make([]packet.Packet, burst)
 				ptrs := make([]*packet.Packet, burst)
 				for i := range pkts {
 					pkts[i] = packet.Packet{Segs: 1, WireLen: wireLen, Hash: 1, Flags: packet.IPv4}
 					ptrs[i] = &pkts[i]
 				}
-				cpu := &r.senders[0].cpu
+				cpu := &qdisc.CPU{}
 				var l packet.List
-				seq := int64(0)
+				sent := int64(0)
 				b.ReportAllocs()
 				for b.Loop() {
-					r.steer.SelectBatch(0, ptrs)
+					cpu.Now += 100
+					steer.SelectBatch(0, ptrs)
 					for _, p := range ptrs {
-						p.Stamp = seq
-						seq++
 						l.Push(p)
 					}
-					cpu.Now += 100
-					r.roots[ptrs[0].TxQ].Xmit(cpu, &l)
+					q.Xmit(cpu, &l)
+					sent += int64(burst)
 				}
 				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*burst), "ns/pkt")
-				if n, _ := r.delivered(); n != uint64(seq) {
-					b.Errorf("%d packets delivered of %d", n, seq)
+				if d.n != sent || steer.InFlight() != 0 {
+					b.Errorf("%d packets delivered of %d, %d in flight", d.n, sent, steer.InFlight())
 				}
 			})
 		}
