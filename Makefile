@@ -51,7 +51,6 @@ bench: ## all benchmarks COUNT (6) times, for benchstat
 	go test -run '^$$' -bench . -benchmem -count $(COUNT) -timeout 60m $(UNIT)
 
 plot: ## draw what `router bench xmit --json > out.json` found; JSON=FILE PLOTS=DIR (docs)
-	@mkdir -p bin
 	go run ./bench/plot -o $(PLOTS) $(JSON)
 
 # bench/plot/svg is tested here as its first build takes most of a minute.

@@ -40,10 +40,7 @@ func (s *sum) add(p *packet.Packet) {
 	s.n++
 	s.bytes += int(p.WireLen)
 	s.segs += int(p.Segs - p.SegNext)
-	s.mem += packet.HeadLen
-	if p.HasTail() {
-		s.mem += packet.TailLen
-	}
+	s.mem += p.Memory()
 }
 
 func (s *sum) plus(o sum) {

@@ -33,7 +33,7 @@ func (d *DQL) Stats() Stats {
 		LimitMin:     d.limitMin.Load(),
 		LimitMax:     d.limitMax.Load(),
 		HoldTimeMs:   d.holdTimeMs.Load(),
-		Inflight:     uint32(queued) - (uint32(done) - limit),
+		Inflight:     pos(uint32(queued), uint32(done)-limit),
 		EnqueueOps:   uint32(queued >> 32),
 		CompletedOps: uint32(done >> 32),
 		StallThrs:    d.stallThrs.Load() * jiffyMs,

@@ -184,8 +184,8 @@ func (l *line) depart(w *Worker) {
 	p, t := l.cur, l.from
 	d := departure{at: l.end + int64(l.cfg.Delay), p: p, t: t, whole: !l.cut, last: !l.cut || l.next+1 == p.Segs}
 	if !l.begun {
-		if l.lost = l.held+memory(p) > l.share; !l.lost {
-			l.held += memory(p)
+		if l.lost = l.held+p.Memory() > l.share; !l.lost {
+			l.held += p.Memory()
 		}
 	}
 	l.begun = true
@@ -255,7 +255,7 @@ func (l *line) write(w *Worker, d departure) {
 		if l.batch.N == packet.MaxBatch || l.to != d.t {
 			l.flush(w)
 		}
-		l.held -= memory(d.p)
+		l.held -= d.p.Memory()
 		if d.p.Drop != packet.NotDropped {
 			w.cpu.Drops.Push(d.p)
 		} else if d.t.checksum(w, d.p) {
@@ -276,7 +276,7 @@ func (l *line) write(w *Worker, d departure) {
 	if !d.last {
 		return
 	}
-	l.held -= memory(d.p)
+	l.held -= d.p.Memory()
 	l.writing = nil
 	if d.p.Drop != packet.NotDropped {
 		w.cpu.Drops.Push(d.p)
@@ -300,8 +300,7 @@ func (l *line) flush(w *Worker) {
 	l.batch.N = 0
 }
 
-// purge drops everything on the line that came from t, or everything if t is
-// nil. In a pause only.
+// purge drops everything on the line that came from t. In a pause only.
 func (l *line) purge(w *Worker, t *TxQueue, reason packet.Reason) {
 	drop := func(p *packet.Packet) {
 		if p.Drop == packet.NotDropped {
@@ -312,29 +311,24 @@ func (l *line) purge(w *Worker, t *TxQueue, reason packet.Reason) {
 	var keep fifo[departure]
 	for l.delayed.front() != nil {
 		switch d := l.delayed.pop(); {
-		case t != nil && d.t != t:
+		case d.t != t:
 			keep.push(d)
 		case d.last: // earlier pieces of it need nothing, and those of cur are still in the ring
-			l.held -= memory(d.p)
+			l.held -= d.p.Memory()
 			drop(d.p)
 		}
 	}
 	l.delayed = keep
-	if l.cur != nil && (t == nil || l.from == t) {
+	if l.cur != nil && l.from == t {
 		if l.begun && !l.lost {
-			l.held -= memory(l.cur)
+			l.held -= l.cur.Memory()
 		}
 		l.cur = nil
 	}
 	l.writing = nil
-	for _, q := range l.queues {
-		if t != nil && q != t {
-			continue
-		}
-		for p, _ := q.ring.peek(); p != nil; p, _ = q.ring.peek() {
-			q.ring.pop()
-			drop(p)
-		}
+	for p, _ := t.ring.peek(); p != nil; p, _ = t.ring.peek() {
+		t.ring.pop()
+		drop(p)
 	}
 }
 
@@ -349,14 +343,6 @@ func (l *line) segments() (n uint64) {
 		t.ring.each(func(p *packet.Packet) { n += uint64(p.Segs - p.SegNext) })
 	}
 	return n
-}
-
-// memory is what p holds of the pool, in bytes.
-func memory(p *packet.Packet) int {
-	if p.HasTail() {
-		return packet.HeadLen + packet.TailLen
-	}
-	return packet.HeadLen
 }
 
 // A txRing holds the descriptors of a tx queue: one producer, the holder of
@@ -403,7 +389,7 @@ func (r *txRing) push(l *packet.List, n int, now int64) {
 	h, mem := r.head.Load(), 0
 	for i := range uint32(n) {
 		p := l.Pop()
-		mem += memory(p)
+		mem += p.Memory()
 		r.slots[(h+i)&uint32(len(r.slots)-1)] = txSlot{p, now}
 	}
 	r.mem.Add(int64(mem))
@@ -424,7 +410,7 @@ func (r *txRing) peek() (*packet.Packet, int64) {
 func (r *txRing) pop() {
 	t := r.tail.Load()
 	s := &r.slots[t&uint32(len(r.slots)-1)]
-	r.mem.Add(int64(-memory(s.p)))
+	r.mem.Add(int64(-s.p.Memory()))
 	s.p = nil
 	r.tail.Store(t + 1)
 }

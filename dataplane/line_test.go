@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"cmp"
 	"fmt"
 	"math/big"
 	"testing"
@@ -69,9 +70,10 @@ func (x *wire) send(q, n, size int) {
 
 func (x *wire) give(q int, p *packet.Packet) {
 	p.Out = 0
+	hash := cmp.Or(p.Hash, uint32(q+1)) // the classifier's is another in each run
 	x.w.batch.Pkts[0] = p
 	x.w.cls.Batch(x.w.batch.Pkts[:1])
-	p.Hash = uint32(q + 1)
+	p.Hash = hash
 	x.port.steer.SelectBatch(0, x.w.batch.Pkts[:1])
 	p.TxQ = uint16(q) // whatever was selected: the bucket is released all the same
 	var l packet.List
@@ -388,6 +390,45 @@ func TestPacedByFQ(t *testing.T) {
 	}
 	if len(x.port.tx[0].qdisc.Load().Discipline().Kind()) == 0 || x.port.tx[0].qdisc.Load().Stats().Qlen != 0 {
 		t.Error("not empty at the end")
+	}
+}
+
+// Flows of fq that are due while the tx queue is stopped wait for its wake;
+// the watchdog does not run the qdisc in vain until then.
+func TestPacedBehindAStoppedLine(t *testing.T) {
+	cfg := qdisc.DefaultFQ(1500)
+	cfg.MaxRate, cfg.InitialQuantum = 1_000_000, 1514 // bytes/s: eight times the line
+	x := newWire(t, 1, 0, func(p *PortConfig) {
+		p.Child = qdisc.Spec{Kind: "fq", FQ: cfg}
+		p.Line = LineConfig{Rate: 1_000_000, Ring: 2}
+	})
+	x.noBQL()
+	x.at(1e9)
+	flow := func(hash uint32, n int) {
+		for range n {
+			p := x.dp.copyIn(make([]byte, 1000))
+			p.Hash = hash
+			x.give(0, p)
+		}
+	}
+	flow(1, 6) // its rate lets three go at once; the ring takes them until it is full
+	const packets, most = 6 + 20, 20
+	steps := 0
+	for range most { // while the line is busy the first flow comes to wait for its rate
+		flow(2, 1)
+		x.step()
+		steps++
+	}
+	for x.step() {
+		if steps++; steps > most*packets {
+			t.Fatalf("%d steps, and %d of %d packets sent: it spins", steps, x.sent(0), packets)
+		}
+	}
+	if st := x.port.tx[0]; x.sent(0) != packets || st.driverStops == 0 {
+		t.Errorf("%d of %d packets sent, %d stops", x.sent(0), packets, st.driverStops)
+	}
+	if root, children := x.port.Qdiscs(); children[0].FQ.Stats.Throttled == 0 {
+		t.Errorf("nothing was throttled: %+v", root)
 	}
 }
 

@@ -13,7 +13,7 @@ func (p *Port) Line() LineConfig {
 type LineView struct {
 	Queues  []LineQueue // by tx queue
 	Held    int         // bytes of pool memory that delayed packets hold
-	MaxHeld int         // more is dropped as delay
+	MaxHeld int         // more is dropped as delay_full
 }
 
 // A LineQueue is the ring of one tx queue.

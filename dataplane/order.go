@@ -8,7 +8,10 @@ import (
 
 // orderBuckets is the number of flows that an orderWatch tells apart, more or
 // less.
-const orderBuckets = 4096
+const (
+	orderBits    = 12
+	orderBuckets = 1 << orderBits
+)
 
 // An orderWatch counts the packets of a port that were handed to the device
 // after a packet of the same flow and priority that got its tx queue later.
@@ -37,7 +40,7 @@ func (o *orderWatch) see(pkts []*packet.Packet) {
 			continue // no flow
 		}
 		key := (uint64(p.Hash) | uint64(p.Priority)<<32) * 0x9e3779b97f4a7c15
-		slot, tag := &o.slots[key>>(64-12)], key<<12>>stampBits<<stampBits
+		slot, tag := &o.slots[key>>(64-orderBits)], key<<orderBits>>stampBits<<stampBits
 		last, late := uint64(p.Stamp), uint64(0)
 		if w := slot.Load(); w&^(1<<stampBits-1) == tag && older(last, w) {
 			last, late = w, uint64(p.Segs)

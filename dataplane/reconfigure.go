@@ -359,22 +359,6 @@ func (dp *Dataplane) ChangeQdisc(dev string, child int, cfg qdisc.FQConfig) erro
 	})
 }
 
-// FQs gives the parameters and counters of each fq of a port by tx queue, at
-// one moment; nil for other kinds. Without mq the first stands for all.
-func (dp *Dataplane) FQs(port int) (all []*FQ) {
-	_ = dp.quiesce(func() error {
-		p := dp.ports[port]
-		for i, q := range p.root.children {
-			if i > 0 && p.root.mq == nil {
-				break
-			}
-			all = append(all, dp.view(q).FQ)
-		}
-		return nil
-	})
-	return all
-}
-
 // An FQ is what can be seen of an fq.
 type FQ struct {
 	Config          qdisc.FQConfig

@@ -91,7 +91,7 @@ func TestSoak(t *testing.T) {
 	if read.Load() != wanted {
 		t.Errorf("%d frames came out of the sockets, %d were written", read.Load(), wanted)
 	}
-	for i, p := range r.dp.Ports() {
+	for _, p := range r.dp.Ports() {
 		if n := p.Steer().InFlight(); n != 0 {
 			t.Errorf("%s: %d packets in flight at the end", p.Name, n)
 		}
@@ -103,8 +103,9 @@ func TestSoak(t *testing.T) {
 				t.Errorf("%s queue %d: BQL %+v at the end", p.Name, q, st)
 			}
 		}
-		for _, f := range r.dp.FQs(i) {
-			if f != nil && f.Stats.Flows != f.Stats.InactiveFlows {
+		root, children := p.Qdiscs()
+		for _, q := range append(children, root) {
+			if f := q.FQ; f != nil && f.Stats.Flows != f.Stats.InactiveFlows {
 				t.Errorf("%s: %+v: a drained fq has active flows", p.Name, f.Stats)
 			}
 		}

@@ -76,8 +76,8 @@ func (w *Worker) expire() {
 	}
 }
 
-// kick tells w that another worker asked for tm. Like a request to post it
-// wakes w only if w sleeps: kicks is written before epoch is read here, and
+// kick tells w that another worker asked for tm. It wakes w only if w sleeps
+// or is about to: kicks is written before epoch is read here, and
 // epoch before kicks is read there.
 func (w *Worker) kick(tm *timer) {
 	if tm.kicked.Swap(true) {

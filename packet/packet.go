@@ -141,6 +141,14 @@ func (p *Packet) HeadLength() int { return int(p.end - p.off) }
 // HasTail reports whether part of the frame lies in a tail.
 func (p *Packet) HasTail() bool { return p.tailLen != 0 }
 
+// Memory is what the packet holds of the pool, in bytes.
+func (p *Packet) Memory() int {
+	if p.HasTail() {
+		return HeadLen + TailLen
+	}
+	return HeadLen
+}
+
 // Buffer gives the whole head buffer, for the reader of a device. SetFrame
 // says afterwards where the frame lies in it.
 func (p *Packet) Buffer() []byte { return p.buf[:] }

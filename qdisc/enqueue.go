@@ -33,7 +33,7 @@ func (q *Qdisc) charge(n int) {
 func (q *Qdisc) holdMemory(c *CPU, l *packet.List) {
 	want := 0
 	for p := l.Front(); p != nil; p = p.Next {
-		want += memory(p)
+		want += p.Memory()
 	}
 	over := q.mem.Add(int64(want)) - q.limit
 	if over <= 0 {
@@ -42,7 +42,7 @@ func (q *Qdisc) holdMemory(c *CPU, l *packet.List) {
 	var keep, refused packet.List
 	room, kept := int64(want)-over, 0
 	for p := l.Pop(); p != nil; p = l.Pop() {
-		if m := memory(p); refused.Len() == 0 && int64(kept+m) <= room {
+		if m := p.Memory(); refused.Len() == 0 && int64(kept+m) <= room {
 			kept += m
 			keep.Push(p)
 		} else {
@@ -52,6 +52,14 @@ func (q *Qdisc) holdMemory(c *CPU, l *packet.List) {
 	q.mem.Add(int64(kept - want))
 	*l = keep
 	q.drop(c, &refused, packet.DropNoBuffer)
+}
+
+// dropQueued drops packets that were counted as queued.
+func (q *Qdisc) dropQueued(c *CPU, l *packet.List, reason packet.Reason) {
+	s := sumOf(l)
+	q.shards[c.ID].queued(&s, -1)
+	q.charge(-s.mem)
+	q.drop(c, l, reason)
 }
 
 // drop counts the packets of l and leaves them to the worker, with this

@@ -23,11 +23,9 @@ import (
 // holder, who alone applies limits, so that they are exact.
 type FQ struct {
 	// Read mostly.
-	cfg      FQConfig
-	noFast   bool       // the fast path is off, for comparison
-	straight bool       // an empty fq holds nothing up
-	buckets  [][]fqSlot // ordered by key
-	shift    uint       // of the multiplied key: 32 - log2(buckets)
+	cfg     FQConfig
+	buckets [][]fqSlot // ordered by key
+	shift   uint       // of the multiplied key: 32 - log2(buckets)
 
 	_  [cacheLine]byte
 	in step.Pointer[packet.Packet] // what workers left, the last on top
@@ -144,7 +142,6 @@ func (f *FQ) configure(cfg FQConfig) {
 		f.rehash(old)
 	}
 	f.cfg = cfg
-	f.straight = cfg.MaxRate == 0 && !cfg.NoFastPath && !f.noFast
 }
 
 // Kind is the qdisc's name in tc.
@@ -155,12 +152,6 @@ func (f *FQ) CanBypass() bool { return false }
 
 // Config gives the parameters.
 func (f *FQ) Config() FQConfig { return f.cfg }
-
-// SetFastPath turns the fast path off or on again; benchmarks compare the two.
-func (f *FQ) SetFastPath(on bool) {
-	f.noFast = !on
-	f.configure(f.cfg)
-}
 
 // Enqueue leaves all of l to the run bit holder. Any worker may call it.
 func (f *FQ) Enqueue(l *packet.List) (s Sum) {
@@ -292,10 +283,13 @@ func insert(l *packet.List, p *packet.Packet) {
 	l.Append(&later)
 }
 
+// straight reports whether nothing is held up that has no reason to wait.
+func (f *FQ) straight() bool { return f.cfg.MaxRate == 0 && !f.cfg.NoFastPath }
+
 // fast reports whether p may pass without a flow: no flow has anything that
 // could be sent now, and none will have before p. fq_fastpath_check.
 func (f *FQ) fast(p *packet.Packet) bool {
-	if p.DueAt > f.now || f.cfg.MaxRate != 0 || f.noFast || f.cfg.NoFastPath {
+	if p.DueAt > f.now || !f.straight() {
 		return false
 	}
 	return f.qlen == 0 || f.flows == f.inactive+f.delayed.Len() && f.internal.packets.Len() < fqFastPath && f.nextDelayed > f.now
@@ -341,7 +335,7 @@ func (f *FQ) take() *packet.Packet {
 // takes in no more at a time, so that each packet of a burst meets it empty.
 func (f *FQ) arrive() *packet.Packet {
 	for p := f.fetch(); p != nil; p = f.fetch() {
-		if p.TxTime == 0 && f.straight {
+		if p.TxTime == 0 && f.straight() {
 			f.fastpath++
 			return p
 		}

@@ -136,7 +136,7 @@ func (x *fqRun) op(r *fqBytes) error {
 		} else if a < 120 {
 			on := a%2 == 0
 			x.note("fast path %v", on)
-			x.f.SetFastPath(on)
+			setFastPath(x.f, on)
 			x.m.fastpath = on
 		}
 		return nil
@@ -321,6 +321,7 @@ func (x *fqRun) change(r *fqBytes) error {
 		b[i] = uint8(rng.UintN(256))
 	}
 	cfg := readFQConfig(&fqBytes{b})
+	cfg.NoFastPath = !x.m.fastpath
 	x.note("change to %+v", cfg)
 	var surplus packet.List
 	x.f.Change(cfg, &surplus)

@@ -87,7 +87,7 @@ func (b *fqBed) next() *packet.Packet {
 }
 
 // slow turns the fast path off.
-func (b *fqBed) slow() *fqBed { b.f.SetFastPath(false); return b }
+func (b *fqBed) slow() *fqBed { setFastPath(b.f, false); return b }
 
 // detach makes every flow leave its list, all of them being empty: looking
 // for a packet that has to wait, Dequeue passes all of them.
@@ -583,7 +583,7 @@ func TestFQAllocatesNothing(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			b := newFQBed(t, tt.edit)
-			b.f.SetFastPath(!tt.slow)
+			setFastPath(b.f, !tt.slow)
 			var l packet.List
 			for i := range 256 {
 				l.Push(fqPkt(uint32(i)*977, fqPrio[i%3], 60+i*5))
@@ -802,7 +802,7 @@ func TestFQStressIntake(t *testing.T) {
 	}
 	for _, fast := range []bool{true, false} {
 		b := newFQBed(t, func(c *FQConfig) { c.Limit, c.FlowLimit = 1<<20, 1<<20 })
-		b.f.SetFastPath(fast)
+		setFastPath(b.f, fast)
 		var wg sync.WaitGroup
 		for w := range workers {
 			wg.Go(func() {
@@ -848,7 +848,7 @@ func TestFQStressBursts(t *testing.T) {
 				cfg := DefaultFQ(1500)
 				cfg.Limit, cfg.FlowLimit = 1<<20, 1<<20
 				f := NewFQ(cfg)
-				f.SetFastPath(stops)
+				setFastPath(f, stops)
 				c := newCrowd(t, n, 1, f)
 				for _, s := range c.senders {
 					s.mixed = true
@@ -898,4 +898,11 @@ func TestFQClockBack(t *testing.T) {
 			t.Fatalf("packet %d: got %v", i, p)
 		}
 	}
+}
+
+// setFastPath changes that and nothing else.
+func setFastPath(f *FQ, on bool) {
+	cfg := f.Config()
+	cfg.NoFastPath = !on
+	f.configure(cfg)
 }

@@ -35,7 +35,7 @@ func (q *Qdisc) takeAll(c *CPU, all *packet.List) {
 	all.Append(&q.badTxq)
 	if q.timed != nil {
 		q.timed.Reset(all)
-		q.afterTimed(c, all.Front())
+		q.endDropped(c)
 	}
 	for p := q.d.Dequeue(c.Now); p != nil; p = q.d.Dequeue(c.Now) {
 		all.Push(p)
@@ -84,11 +84,8 @@ func (q *Qdisc) Change(c *CPU, cfg FQConfig) error {
 	q.Locked(c, func() {
 		var surplus packet.List
 		f.Change(cfg, &surplus)
-		s := sumOf(&surplus)
-		q.shards[c.ID].queued(&s, -1)
-		q.charge(-s.mem)
-		q.drop(c, &surplus, packet.DropPurge)
-		q.afterTimed(c, nil)
+		q.dropQueued(c, &surplus, packet.DropPurge)
+		q.endDropped(c)
 		q.state.Or(missed) // what had to wait may be allowed to leave now
 	})
 	return nil
@@ -106,9 +103,6 @@ func (q *Qdisc) Resize(c *CPU, txqueuelen int) {
 	q.Locked(c, func() {
 		var surplus packet.List
 		d.Resize(txqueuelen, &surplus)
-		s := sumOf(&surplus)
-		q.shards[c.ID].queued(&s, -1)
-		q.charge(-s.mem)
-		q.drop(c, &surplus, packet.DropPurge)
+		q.dropQueued(c, &surplus, packet.DropPurge)
 	})
 }

@@ -57,7 +57,7 @@ func (s *Sum) add(p *packet.Packet) {
 	s.n++
 	s.segs += int(p.Segs - p.SegNext)
 	s.bytes += int(p.WireLen)
-	s.mem += memory(p)
+	s.mem += p.Memory()
 }
 
 // sumOf adds up a list.
@@ -66,14 +66,6 @@ func sumOf(l *packet.List) (s Sum) {
 		s.add(p)
 	}
 	return s
-}
-
-// memory is what p holds of the pool, in bytes.
-func memory(p *packet.Packet) int {
-	if p.HasTail() {
-		return packet.HeadLen + packet.TailLen
-	}
-	return packet.HeadLen
 }
 
 // push takes packets from the front of l for as long as there is room, and

@@ -275,43 +275,43 @@ func (q *Qdisc) dequeue(c *CPU) *packet.Packet {
 	if p == nil {
 		q.noteUnfilled()
 		if q.timed != nil {
-			q.afterTimed(c, nil)
+			q.endDropped(c)
+			q.arm(c)
 		}
 	}
 	return p
 }
 
-// afterTimed does what the Dequeue of a timed discipline left to do: it ends
-// what was dropped and, if there was no packet, asks for the run in which
-// there will be one.
-func (q *Qdisc) afterTimed(c *CPU, p *packet.Packet) {
+// endDropped ends what a timed discipline has dropped.
+func (q *Qdisc) endDropped(c *CPU) {
 	if l := q.timed.TakeDropped(); l.Len() > 0 {
-		s := sumOf(&l)
-		q.shards[c.ID].queued(&s, -1)
-		q.charge(-s.mem)
-		q.drop(c, &l, packet.NotDropped)
+		q.dropQueued(c, &l, packet.NotDropped)
 	}
-	if p == nil {
-		if at := q.timed.Due(); at != never {
-			q.txqs[0].Arm(c, at+q.timed.TimerSlack())
-		}
+}
+
+// arm asks for the run in which a timed discipline, in which Dequeue found
+// nothing, will have a packet.
+func (q *Qdisc) arm(c *CPU) {
+	if at := q.timed.Due(); at != never {
+		q.txqs[0].Arm(c, at+q.timed.TimerSlack())
 	}
 }
 
 // intake applies the limits of a timed discipline to what has arrived while
-// its tx queue is stopped.
+// its tx queue is stopped. It does not arm: what is due meanwhile waits for
+// the queue's wake, and a run for it would find the queue stopped, again and again.
 func (q *Qdisc) intake(c *CPU) {
 	if q.timed != nil {
 		q.timed.Intake(c.Now)
-		q.afterTimed(c, c.batch.Front())
+		q.endDropped(c)
 	}
 }
 
 // noteUnfilled remembers that the discipline, in which Dequeue found nothing,
-// is not empty: its packets wait for their time, or a producer has reserved places and not yet filled them, and
-// others may have filled those behind. All of them leave when that producer
-// runs the qdisc; until then none of the others may take the bypass, as it
-// would overtake its own packets.
+// is not empty: its packets wait for their time, or a producer has reserved
+// places and not yet filled them, and others may have filled those behind. All
+// of them leave when that producer runs the qdisc; until then none of the
+// others may take the bypass, as it would overtake its own packets.
 func (q *Qdisc) noteUnfilled() {
 	if q.d.Len() > 0 {
 		q.state.Or(draining)

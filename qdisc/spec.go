@@ -1,18 +1,12 @@
 package qdisc
 
-import (
-	"errors"
-	"fmt"
-)
+import "fmt"
 
 // A Spec says what discipline to make.
 type Spec struct {
 	Kind string // pfifo_fast or fq; mq is a port's affair
 	FQ   FQConfig
 }
-
-// ErrKind says that a kind of qdisc is not known, or not there.
-var ErrKind = errors.New("unknown qdisc kind")
 
 // New makes the discipline for a queue of txqueuelen packets.
 func (s Spec) New(txqueuelen int) (Discipline, error) {
@@ -25,5 +19,5 @@ func (s Spec) New(txqueuelen int) (Discipline, error) {
 		}
 		return NewFQ(s.FQ), nil
 	}
-	return nil, fmt.Errorf("%w %q, known are: mq (root only), pfifo_fast, fq", ErrKind, s.Kind)
+	return nil, fmt.Errorf("unknown qdisc kind %q, known are: mq (root only), pfifo_fast, fq", s.Kind)
 }

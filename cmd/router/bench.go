@@ -25,7 +25,7 @@ const maxThreads = 256
 func benchCommand(o *options) *cobra.Command {
 	c := &cobra.Command{
 		Use: "bench", Short: "Measure parts of the data path against other ways to do the same", Args: cobra.ArbitraryArgs,
-		Long: `bench compares two ways, A and B, to do the same thing in this process, by
+		Long: `bench compares two ways, A and B, to do the same thing in one run, by
 slices of time in turn: A B, B A, A B and so on. Each row of a table is the median
 of the rounds and [min-max]; B/A is the ratio within a round, so that what else
 the machine does hits both sides. Trust ratios, not packets/s, and a ratio only
@@ -63,7 +63,11 @@ A slice is four times as long as --duration says; --threads and --burst do not a
 func tablesHelp(name string) string {
 	var b strings.Builder
 	for _, e := range bench.Entries(name) {
-		fmt.Fprintf(&b, "Table %d of %s: %s.\n%s\n\n", e.Number, name, e.Title, e.About)
+		root := ""
+		if e.Root {
+			root = " (root)"
+		}
+		fmt.Fprintf(&b, "Table %d of %s%s: %s.\n%s\n\n", e.Number, name, root, e.Title, e.About)
 	}
 	return strings.TrimRight(b.String(), "\n")
 }
