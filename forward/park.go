@@ -8,12 +8,12 @@ import (
 )
 
 // Bounds of waiting: neighbours waited for, packets for one of them and for
-// all, how many of these hold a tail, and how often and how long.
+// all, how many of these hold more than a head, and how often and how long.
 const (
 	parkSlots   = 64
 	parkPackets = 64
 	parkAll     = 1024
-	parkTails   = 16
+	parkLarge   = 16
 	askAgain    = 1e9 // ns between two requests for one neighbour
 	parkTime    = 5e9 // ns until a packet that nobody cares for is dropped
 )
@@ -22,7 +22,7 @@ const (
 type park struct {
 	segs   int // wire packets waiting
 	n      int // packets waiting
-	tails  int // those of them that hold a tail
+	large  int // those of them that hold more than a head
 	used   int // slots in use, the first ones
 	looked int64
 	slots  [parkSlots]parked
@@ -57,7 +57,7 @@ func (f *Forwarder) wait(iface uint16, addr netip.Addr, p *packet.Packet, now in
 	if e.list.Len() == parkPackets || e.list.Len() > 0 && k.n == parkAll {
 		out.drop(k.pop(e), packet.DropNeighQueue) // the oldest makes room, as in the kernel
 	}
-	if k.n == parkAll || p.HasTail() && k.tails == parkTails {
+	if k.n == parkAll || large(p) && k.large == parkLarge {
 		out.drop(p, packet.DropNeighQueue)
 		return
 	}
@@ -74,8 +74,8 @@ func (e *parked) ask(now int64, out *Output) {
 func (k *park) push(e *parked, p *packet.Packet) {
 	k.n++
 	k.segs += int(p.Segs)
-	if p.HasTail() {
-		k.tails++
+	if large(p) {
+		k.large++
 	}
 	e.list.Push(p)
 }
@@ -88,8 +88,8 @@ func (k *park) pop(e *parked) *packet.Packet {
 	}
 	k.n--
 	k.segs -= int(p.Segs)
-	if p.HasTail() {
-		k.tails--
+	if large(p) {
+		k.large--
 	}
 	return p
 }
@@ -153,3 +153,6 @@ func (k *park) purge(out *Output, why packet.Reason) {
 		}
 	}
 }
+
+// large reports whether p holds more than a head.
+func large(p *packet.Packet) bool { return p.Memory() > packet.HeadLen }

@@ -138,17 +138,17 @@ func TestParkBounds(t *testing.T) {
 func TestParkTails(t *testing.T) {
 	w := newWorld(t)
 	w.s.Ifaces[1].MTU, w.s.Ports[1].MTU = 9000, 9000
-	for i := range parkTails + 3 {
+	for i := range parkLarge + 3 {
 		want := []string{"drop neigh_queue"}
-		if i < parkTails {
+		if i < parkLarge {
 			want = nil
 		}
 		w.is("jumbo", w.send(0, udp4(0, "10.0.0.9", "10.0.1.50", 5000, nil)), want...)
 	}
 	w.is("small ones still may", w.send(0, seq("10.0.1.50", 0)))
 	w.f.Purge(&w.out, packet.DropShutdown)
-	if w.take(); w.f.park.tails != 0 {
-		t.Errorf("%d tails counted when all are gone", w.f.park.tails)
+	if w.take(); w.f.park.large != 0 {
+		t.Errorf("%d large packets counted when all are gone", w.f.park.large)
 	}
 }
 

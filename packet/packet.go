@@ -42,6 +42,7 @@ const (
 	Mcast                       // the destination MAC has its group bit set, broadcast included
 	Raw                         // the frame starts at the network header (TUN), there is no Ethernet header
 	Local                       // created by the router itself
+	FixedID                     // a superpacket whose segments have one IPv4 id (SKB_GSO_TCP_FIXEDID)
 )
 
 // A Vnet is a virtio-net header in host form.
@@ -75,6 +76,11 @@ const (
 //	       0          off                              end   HeadLen
 //	tail  [ further frame bytes ............... | free ]
 //	       tailOff                     +tailLen
+//	frags packet ─▶ packet ─▶ ...               payload of the next segments
+//
+// A merged packet is a superpacket put together from frames that were read
+// one by one: the first one's headers and payload, and behind them a chain of
+// packets of which only the payload is left. Nothing was copied.
 type Packet struct {
 	// The first cache line is what queues and tx queues touch, as there the
 	// packet may come from another CPU.
@@ -101,6 +107,7 @@ type Packet struct {
 	Bad      Reason
 	Drop     Reason // why the packet is being freed; 0 = it was sent
 	off, end uint16
+	fragLen  uint16 // frame bytes in frags; an IP packet ends at 65535
 
 	buf     *[HeadLen]byte // mmap'd memory, for the packet's whole life
 	tail    *Tail
@@ -116,7 +123,8 @@ type Packet struct {
 	Vnet      Vnet
 	TxTime    int64 // earliest departure on the monotonic clock, ns; 0 = any (skb->tstamp, SO_TXTIME)
 
-	_ [8]byte // two cache lines in all
+	// frags is the last packet of the chain, whose Next is the first one.
+	frags *Packet // two cache lines end here
 }
 
 // Bytes gives the part of the frame that lies in the head. It aliases the
@@ -133,7 +141,7 @@ func (p *Packet) TailBytes() []byte {
 }
 
 // Len is the length of the frame in bytes, without the vnet header.
-func (p *Packet) Len() int { return int(p.end-p.off) + int(p.tailLen) }
+func (p *Packet) Len() int { return int(p.end-p.off) + int(p.tailLen) + int(p.fragLen) }
 
 // HeadLength is the length in bytes of Bytes.
 func (p *Packet) HeadLength() int { return int(p.end - p.off) }
@@ -141,12 +149,53 @@ func (p *Packet) HeadLength() int { return int(p.end - p.off) }
 // HasTail reports whether part of the frame lies in a tail.
 func (p *Packet) HasTail() bool { return p.tailLen != 0 }
 
-// Memory is what the packet holds of the pool, in bytes.
+// Memory is what the packet holds of the pool, in bytes. Of a merged packet it
+// is said without a look at the chain: each segment is taken for as large as
+// the first.
 func (p *Packet) Memory() int {
+	n := HeadLen
 	if p.HasTail() {
-		return HeadLen + TailLen
+		n += TailLen
 	}
-	return HeadLen
+	if p.frags != nil {
+		n *= int(p.Segs)
+	}
+	return n
+}
+
+// Append makes the bytes of q from offset from on, which must lie in q's head,
+// the end of p's frame. p owns q from then on; q is payload and no longer a
+// packet of its own. Headers, Vnet and Segs of p are the caller's business:
+// in the end Segs must count one for each packet that was appended, and one.
+func (p *Packet) Append(q *Packet, from int) {
+	q.off += uint16(from)
+	p.fragLen += uint16(q.Len())
+	if p.frags == nil {
+		q.Next = q
+	} else {
+		q.Next, p.frags.Next = p.frags.Next, q
+	}
+	p.frags = q
+}
+
+// Merged reports whether p has packets appended to it.
+func (p *Packet) Merged() bool { return p.frags != nil }
+
+// FirstFrag gives the first packet that was appended to p, nil if none was.
+// Its Bytes and TailBytes are the part of the frame behind p's own.
+func (p *Packet) FirstFrag() *Packet {
+	if p.frags == nil {
+		return nil
+	}
+	return p.frags.Next
+}
+
+// NextFrag gives the packet that was appended to p after f; nil at the end.
+func (p *Packet) NextFrag(f *Packet) *Packet {
+	if f == p.frags {
+		return nil
+	}
+	return f.Next
 }
 
 // Buffer gives the whole head buffer, for the reader of a device. SetFrame
@@ -216,7 +265,8 @@ func (p *Packet) shift(n int) {
 	}
 }
 
-// Trim cuts the frame to n bytes; a longer n changes nothing.
+// Trim cuts the frame to n bytes; a longer n changes nothing. A merged packet
+// cannot be cut.
 func (p *Packet) Trim(n int) {
 	head := int(p.end - p.off)
 	switch {
@@ -232,15 +282,27 @@ func (p *Packet) Trim(n int) {
 // CopyOut copies frame bytes from offset from into b and gives the number
 // copied. It is for slow paths: replies, captures, tests.
 func (p *Packet) CopyOut(b []byte, from int) int {
-	n := 0
-	if head := p.Bytes(); from < len(head) {
-		n = copy(b, head[from:])
-		from = len(head)
-	}
-	if t := from - p.HeadLength(); n < len(b) && t < int(p.tailLen) {
-		n += copy(b[n:], p.TailBytes()[t:])
+	n, from := p.copyOwn(b, from)
+	for f := p.FirstFrag(); f != nil && n < len(b); f = p.NextFrag(f) {
+		var k int
+		k, from = f.copyOwn(b[n:], from)
+		n += k
 	}
 	return n
+}
+
+// copyOwn copies from head and tail. It also gives how far behind them from
+// lies, 0 if it does not.
+func (p *Packet) copyOwn(b []byte, from int) (n, rest int) {
+	for _, piece := range [2][]byte{p.Bytes(), p.TailBytes()} {
+		if from < len(piece) {
+			n += copy(b[n:], piece[from:])
+			from = 0
+		} else {
+			from -= len(piece)
+		}
+	}
+	return n, from
 }
 
 // A Tail is a 64 KiB buffer that packets share by reference: a flooded copy

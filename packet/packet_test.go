@@ -88,6 +88,55 @@ func TestCloneSharesTail(t *testing.T) {
 	}
 }
 
+// What is appended is frame: for Len, for CopyOut from anywhere, for a clone
+// (flat) and for Put.
+func TestAppend(t *testing.T) {
+	pl := pool(t, Memory{Heads: 64, Tails: 3})
+	c := pl.NewCache()
+	frame := func(head, tail string) *Packet {
+		p := c.Get()
+		p.Set([]byte(head))
+		if tail != "" {
+			b := c.GetTail()
+			p.SetTail(b, 0, copy(b.B, tail))
+		}
+		return p
+	}
+	p := frame("HDRabc", "def")
+	for _, q := range []*Packet{frame("HDRghi", ""), frame("HDRjkl", "mno"), frame("HDRp", "")} {
+		p.Append(q, 3)
+		p.Segs++
+	}
+	want := "HDRabcdefghijklmnop"
+	if !p.Merged() || p.Len() != len(want) || p.Memory() != 4*(HeadLen+TailLen) {
+		t.Errorf("Merged %v, Len %d, Memory %d", p.Merged(), p.Len(), p.Memory())
+	}
+	flat := c.Clone(p)
+	if flat.Merged() || flat.HeadLength() != 6 {
+		t.Errorf("a clone is merged: %v, with a head of %d bytes", flat.Merged(), flat.HeadLength())
+	}
+	if c.Clone(p) != nil {
+		t.Error("a clone without a tail to be had")
+	}
+	for _, p := range []*Packet{p, flat} {
+		for from := range len(want) + 1 {
+			for n := range len(want) + 2 {
+				b := make([]byte, n)
+				if got := string(b[:p.CopyOut(b, from)]); got != want[from:min(from+n, len(want))] {
+					t.Fatalf("CopyOut(%d bytes from %d) = %q", n, from, got)
+				}
+			}
+		}
+		c.Put(p)
+	}
+	if heads, tails := pl.InUse(); heads != 0 || tails != 0 {
+		t.Errorf("%d heads and %d tails are lost", heads, tails)
+	}
+	if p := c.Get(); p.Merged() || p.Len() != 0 {
+		t.Error("a packet remembers what was appended in its last life")
+	}
+}
+
 func TestPoolEndsAndRefills(t *testing.T) {
 	pool := pool(t, Memory{Heads: 200, Tails: 3})
 	a, b := pool.NewCache(), pool.NewCache()

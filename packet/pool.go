@@ -147,9 +147,12 @@ func (c *Cache) GetTail() *Tail {
 	return t
 }
 
-// Put ends p's life: its reference to a tail is dropped and both buffers
-// become free. p must not be in any list.
+// Put ends p's life: its reference to a tail is dropped, and its buffers and
+// what was appended to it become free. p must not be in any list.
 func (c *Cache) Put(p *Packet) {
+	if p.frags != nil {
+		c.putFrags(p)
+	}
 	if p.tail != nil {
 		c.PutTail(p.tail)
 		p.tail, p.tailLen = nil, 0
@@ -162,6 +165,17 @@ func (c *Cache) Put(p *Packet) {
 	}
 	c.heads[c.n] = p
 	c.n++
+}
+
+func (c *Cache) putFrags(p *Packet) {
+	f := p.frags.Next
+	p.frags.Next = nil
+	p.frags, p.fragLen = nil, 0
+	for f != nil {
+		next := f.Next
+		c.Put(f)
+		f = next
+	}
 }
 
 // PutList ends every packet of l.
@@ -188,18 +202,33 @@ func (c *Cache) PutTail(t *Tail) {
 }
 
 // Clone gives a packet with a copy of p's head and metadata over the same
-// tail, as a flood needs it; nil if the pool is exhausted. The clone is not
-// counted in any flow table bucket.
+// tail, as a flood needs it; nil if the pool is exhausted. The clone of a
+// merged packet has all that was appended in a tail of its own. The clone is
+// not counted in any flow table bucket.
 func (c *Cache) Clone(p *Packet) *Packet {
+	var flat *Tail
+	if p.frags != nil {
+		if flat = c.GetTail(); flat == nil {
+			return nil
+		}
+	}
 	q := c.Get()
 	if q == nil {
+		if flat != nil {
+			c.PutTail(flat)
+		}
 		return nil
 	}
 	buf := q.buf
 	*q = *p
 	q.buf, q.Next, q.Slot = buf, nil, nil
 	copy(q.buf[q.off:q.end], p.buf[p.off:p.end])
-	if q.tail != nil {
+	switch {
+	case flat != nil:
+		q.frags, q.fragLen = nil, 0
+		n := p.CopyOut(flat.B, p.HeadLength())
+		q.SetTail(flat, 0, n)
+	case q.tail != nil:
 		q.tail.refs.Add(1)
 	}
 	return q

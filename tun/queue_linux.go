@@ -146,12 +146,24 @@ func (w *Writer) write(q *Queue, p *packet.Packet) unix.Errno {
 		encodeVnet(p.Before(q.vnet), &p.Vnet)
 	}
 	head := p.WithHeader(q.vnet)
-	if !p.HasTail() {
+	if !p.HasTail() && !p.Merged() {
 		return write(q.fd, head)
 	}
 	w.iov.set(0, head)
-	w.iov.set(1, p.TailBytes())
-	return w.iov.writev(q.fd, 2)
+	n := 1
+	if p.HasTail() {
+		w.iov.set(n, p.TailBytes())
+		n++
+	}
+	for f := p.FirstFrag(); f != nil; f = p.NextFrag(f) {
+		w.iov.set(n, f.Bytes())
+		n++
+		if f.HasTail() {
+			w.iov.set(n, f.TailBytes())
+			n++
+		}
+	}
+	return w.iov.writev(q.fd, n)
 }
 
 // WriteSegment writes one segment of software segmentation: its headers and

@@ -34,6 +34,41 @@ func frame(rng *rand.Rand, vnet, n int) []byte {
 	return b
 }
 
+// A packet put together from frames is written as one frame.
+func TestWriteMerged(t *testing.T) {
+	c := cache(t)
+	out, dst := tuntest.Pair(t, tuntest.VnetLen)
+	rng := rand.New(rand.NewPCG(3, 4))
+	var whole *packet.Packet
+	var want []byte
+	for i := range packet.MaxBatch {
+		n := 100
+		if i%5 == 4 {
+			n = packet.HeadLen // the rest goes to a tail
+		}
+		f := frame(rng, 0, n)
+		p := c.Get()
+		p.Set(f[:min(n, 1000)])
+		if n > 1000 {
+			b := c.GetTail()
+			p.SetTail(b, 0, copy(b.B, f[1000:]))
+		}
+		if whole == nil {
+			whole, want = p, f
+			continue
+		}
+		whole.Append(p, 54)
+		want = append(want, f[54:]...)
+	}
+	if n, errno := new(tun.Writer).WriteBatch(out, []*packet.Packet{whole}); n != 1 || errno != 0 {
+		t.Fatalf("WriteBatch = %d, %v", n, errno)
+	}
+	if got := dst.Recv(time.Second); !bytes.Equal(got[tuntest.VnetLen:], want) {
+		t.Errorf("%d bytes were written, which are not the %d of the frame", len(got), len(want))
+	}
+	c.Put(whole)
+}
+
 // What is read is written again byte for byte, with and without a vnet
 // header, at every size around the end of a head.
 func TestReadWriteSameBytes(t *testing.T) {

@@ -4,6 +4,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"taprouter/packet"
 )
 
 // The data path's system calls are raw: the worker keeps its P while it is in
@@ -14,8 +16,13 @@ import (
 // keep alive, so an address stays good for as long as the kernel has it.
 
 // iovecs is the array for readv and writev. It lives in a Reader or Writer on
-// the heap, never on a stack, which may move.
-type iovecs [4]unix.Iovec
+// the heap, never on a stack, which may move. A merged packet takes one or two
+// for each of the frames that it was read as; the kernel takes UIO_MAXIOV.
+type iovecs [1024]unix.Iovec
+
+// The largest merged packet, of a whole batch, fits: this does not compile
+// otherwise.
+const _ = uint(len(iovecs{}) - 2*packet.MaxBatch)
 
 func (v *iovecs) set(i int, b []byte) {
 	v[i].Base = unsafe.SliceData(b)
