@@ -36,6 +36,9 @@ func (m Mode) String() string {
 // MaxQueues is the kernel's limit on queues of one device (MAX_TAP_QUEUES).
 const MaxQueues = 256
 
+// ErrNoBackpressure says that the kernel lacks IFF_BACKPRESSURE.
+var ErrNoBackpressure = errors.New("tun: the kernel cannot stop senders to a full device (IFF_BACKPRESSURE, Linux 7.2)")
+
 // ErrGone is what a queue reports once its device was deleted.
 var ErrGone = errors.New("tun: the device was deleted")
 
@@ -48,6 +51,9 @@ type Config struct {
 	NAPI    bool // IFF_NAPI: writes go through the kernel's GRO
 	Persist bool // the device outlives us
 	SndBuf  int  // bytes of TUNSETSNDBUF, 0 = unlimited
+	// Backpressure has a full ring stop the kernel's senders instead of
+	// dropping what they send: IFF_BACKPRESSURE, Linux 7.2.
+	Backpressure bool
 }
 
 // A Device is an open TUN or TAP with all its queues. Its methods belong to
@@ -135,6 +141,10 @@ func openQueue(cfg Config) (int, error) {
 		unix.Close(fd)
 		return -1, fmt.Errorf("tun: name %q: %w", cfg.Name, err)
 	}
+	if cfg.Backpressure && features(fd)&iffBackpressure == 0 {
+		unix.Close(fd)
+		return -1, ErrNoBackpressure
+	}
 	flags := uint16(cfg.Mode) | unix.IFF_NO_PI
 	if cfg.Queues > 1 {
 		flags |= unix.IFF_MULTI_QUEUE
@@ -145,12 +155,26 @@ func openQueue(cfg Config) (int, error) {
 	if cfg.NAPI {
 		flags |= unix.IFF_NAPI
 	}
+	if cfg.Backpressure {
+		flags |= iffBackpressure
+	}
 	ifr.SetUint16(flags)
 	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, ifr); err != nil {
 		unix.Close(fd)
 		return -1, fmt.Errorf("tun: TUNSETIFF %s: %w", cfg.Name, err)
 	}
 	return fd, nil
+}
+
+const iffBackpressure = 0x80
+
+// features gives the IFF_ bits that the kernel knows. TUNGETFEATURES.
+func features(fd int) int {
+	n, err := unix.IoctlGetInt(fd, unix.TUNGETFEATURES)
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 // setup applies what is set once a device, through its first queue. Offloads

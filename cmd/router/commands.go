@@ -3,6 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"log/slog"
+	"os"
+	"runtime/pprof"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,7 +15,7 @@ import (
 )
 
 func runCommand(o *options) *cobra.Command {
-	var file string
+	var file, profile string
 	c := &cobra.Command{
 		Use: "run -c FILE", Short: "Forward as a configuration says, until SIGTERM or SIGINT", Args: cobra.NoArgs,
 		Long: `run opens the devices of a configuration, moves them to their namespaces,
@@ -34,8 +37,10 @@ for namespaces CAP_SYS_ADMIN, and for a steering that is not kernel CAP_BPF.
       host:                       # the kernel's side
         addresses: [10.99.1.1/24, "fd99:1::1/64"]
         routes: [{to: default, via: 10.99.1.254}]
+        txqueuelen: 1000          # frames it holds for a queue of ours; default the port's
       qdisc: {kind: mq, child: {kind: pfifo_fast}}     # or {kind: pfifo_fast} for all queues
       xps: {flow_table_cnt: 4096, mode: inflight}      # 0 = no table; dql: as published
+      backpressure: false         # the kernel stops senders when it holds that many, where it else drops (Linux 7.2)
       steering: kernel            # or hash: flows stay on their queue; random: reorders (see router help link)
       accept: [csum, tso, uso]    # offloads the reader takes; [] does them in software
     - name: tapb
@@ -71,6 +76,11 @@ for namespaces CAP_SYS_ADMIN, and for a steering that is not kernel CAP_BPF.
 			if err != nil {
 				return firstFault(err, file)
 			}
+			stop, err := startProfile(profile)
+			if err != nil {
+				return systemError{err}
+			}
+			defer stop()
 			if err := runRouter(cmd.Context(), conf, o.name, o.err); err != nil {
 				return systemError{err}
 			}
@@ -78,8 +88,33 @@ for namespaces CAP_SYS_ADMIN, and for a steering that is not kernel CAP_BPF.
 		},
 	}
 	c.Flags().StringVarP(&file, "config", "c", "", "configuration file")
-	_ = c.RegisterFlagCompletionFunc("config", completeFile) // the flag exists
+	c.Flags().StringVar(&profile, "cpuprofile", "", "write where CPU time goes to this file, for go tool pprof")
+	for _, flag := range []string{"config", "cpuprofile"} {
+		_ = c.RegisterFlagCompletionFunc(flag, completeFile) // the flag exists
+	}
 	return c
+}
+
+// startProfile writes a CPU profile of the process to file, unless that is
+// empty, until stop.
+func startProfile(file string) (stop func(), err error) {
+	if file == "" {
+		return func() {}, nil
+	}
+	f, err := os.Create(file)
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return func() {
+		pprof.StopCPUProfile()
+		if err := f.Close(); err != nil {
+			slog.Warn("cpu profile", "error", err)
+		}
+	}, nil
 }
 
 // faults are those of a configuration; nil if it could not be read at all.

@@ -99,7 +99,7 @@ func (r *router) open(p *config.Port) error {
 		r.made = append(r.made, p.NetNS)
 	}
 	cfg := tun.Config{
-		Name: p.Name, Mode: tun.TAP, Queues: p.Queues, VnetHdr: p.VnetHdr, NAPI: p.NAPI, Persist: p.Persist, SndBuf: p.SndBuf,
+		Name: p.Name, Mode: tun.TAP, Queues: p.Queues, VnetHdr: p.VnetHdr, NAPI: p.NAPI, Persist: p.Persist, SndBuf: p.SndBuf, Backpressure: p.Backpressure,
 	}
 	if p.Type == config.TUN {
 		cfg.Mode = tun.TUN

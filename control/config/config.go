@@ -89,10 +89,13 @@ type Port struct {
 	Accept     Accept
 	SndBuf     int // bytes of TUNSETSNDBUF, 0 = unlimited
 	NAPI       bool
-	Qdisc      Qdisc
-	Line       Line
-	XPS        XPS
-	Steering   string // how the kernel chooses the queue towards us: SteerKernel, SteerRandom or SteerHash
+	// Backpressure asks that the kernel stop its senders when it holds
+	// TxQueueLen frames for us, where it else drops: IFF_BACKPRESSURE.
+	Backpressure bool
+	Qdisc        Qdisc
+	Line         Line
+	XPS          XPS
+	Steering     string // how the kernel chooses the queue towards us: SteerKernel, SteerRandom or SteerHash
 
 	Bridge string // the bridge that lists this port, if any
 }
@@ -104,6 +107,9 @@ type Host struct {
 	MAC       MAC    // zero: the kernel makes one up
 	Bridge    string // kernel bridge to join
 	Up        bool
+	// TxQueueLen is how many frames the kernel holds for each of our queues
+	// until we read them.
+	TxQueueLen int
 }
 
 // A HostRoute is a route of the kernel through the port's netdev. Without Via

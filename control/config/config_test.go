@@ -28,7 +28,8 @@ ports:
     persist: true
     mtu: 9000
     txqueuelen: 500
-    host: {addresses: [10.99.1.1/24, "fd99:1::1/64"], routes: [{to: default, via: 10.99.1.254}, {to: 10.3.0.0/16}], mac: "02:00:00:00:0a:01", up: false}
+    host: {addresses: [10.99.1.1/24, "fd99:1::1/64"], routes: [{to: default, via: 10.99.1.254}, {to: 10.3.0.0/16}], mac: "02:00:00:00:0a:01", up: false, txqueuelen: 8000}
+    backpressure: true
     mac: "02:00:00:00:0a:fe"
     addresses: [10.99.1.254/24, "fd99:1::fe/64"]
     qdisc: {kind: mq, child: {kind: pfifo_fast}}
@@ -82,16 +83,16 @@ func TestFull(t *testing.T) {
 					{To: netip.MustParsePrefix("0.0.0.0/0"), Via: netip.MustParseAddr("10.99.1.254")},
 					{To: netip.MustParsePrefix("10.3.0.0/16")},
 				},
-				MAC: MAC{2, 0, 0, 0, 0xa, 1},
+				MAC: MAC{2, 0, 0, 0, 0xa, 1}, TxQueueLen: 8000,
 			},
-			VnetHdr: true, Accept: Accept{Csum: true, TSO: true}, SndBuf: 256 << 10,
+			VnetHdr: true, Accept: Accept{Csum: true, TSO: true}, SndBuf: 256 << 10, Backpressure: true,
 			Qdisc: mqOf(PfifoFast),
 			XPS:   XPS{FlowTableCnt: 1024, Mode: DQL, Map: [][]int{{1, 0}, {0}}}, Steering: SteerHash,
 		}, {
-			Name: "tapb", Type: TAP, Queues: 1, MTU: 1500, TxQueueLen: 1000, Host: Host{Bridge: "br-vm0", Up: true},
+			Name: "tapb", Type: TAP, Queues: 1, MTU: 1500, TxQueueLen: 1000, Host: Host{Bridge: "br-vm0", Up: true, TxQueueLen: 1000},
 			VnetHdr: true, Accept: all, Qdisc: mqOf(PfifoFast), XPS: XPS{Mode: Inflight}, Steering: SteerKernel, Bridge: "br0",
 		}, {
-			Name: "tun0", Type: TUN, Queues: 2, MTU: 1500, TxQueueLen: 1000, Addresses: prefixes("10.99.3.1/31"), Host: Host{Up: true},
+			Name: "tun0", Type: TUN, Queues: 2, MTU: 1500, TxQueueLen: 1000, Addresses: prefixes("10.99.3.1/31"), Host: Host{Up: true, TxQueueLen: 1000},
 			Qdisc: mqOf(PfifoFast), XPS: XPS{FlowTableCnt: 4096, Mode: Inflight}, Steering: SteerKernel,
 		}},
 		Bridges: []Bridge{{

@@ -52,6 +52,7 @@ func port(p *Port) setter {
 		field{"accept", accept(&p.Accept)},
 		field{"sndbuf", size(&p.SndBuf, 1<<10, 1<<30)},
 		field{"napi", boolean(&p.NAPI)},
+		field{"backpressure", boolean(&p.Backpressure)},
 		field{"qdisc", root(&p.Qdisc)},
 		field{"line", line(&p.Line)},
 		field{"xps", xps(&p.XPS)},
@@ -77,6 +78,7 @@ func host(h *Host) setter {
 		field{"mac", mac(&h.MAC)},
 		field{"bridge", ifname(&h.Bridge)},
 		field{"up", boolean(&h.Up)},
+		field{"txqueuelen", integer(&h.TxQueueLen, 1, 1<<20)},
 	)
 }
 

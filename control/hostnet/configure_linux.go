@@ -77,9 +77,9 @@ func configure(h *netlink.Handle, l netlink.Link, p *config.Port) error {
 			return fail("set address "+mac.String(), err)
 		}
 	}
-	if a.TxQLen != p.TxQueueLen {
-		if err := h.LinkSetTxQLen(l, p.TxQueueLen); err != nil {
-			return fail(fmt.Sprintf("set txqueuelen %d", p.TxQueueLen), err)
+	if n := p.Host.TxQueueLen; a.TxQLen != n {
+		if err := h.LinkSetTxQLen(l, n); err != nil {
+			return fail(fmt.Sprintf("set txqueuelen %d", n), err)
 		}
 	}
 	if p.Host.Bridge != "" {

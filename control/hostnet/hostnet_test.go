@@ -167,9 +167,10 @@ func TestLeftOver(t *testing.T) {
 
 func testPort(name string) *config.Port {
 	return &config.Port{
-		Name: name, Type: config.TAP, MTU: 9000, TxQueueLen: 123,
+		Name: name, Type: config.TAP, MTU: 9000,
 		Host: config.Host{
-			Addresses: []netip.Prefix{netip.MustParsePrefix("10.99.1.1/24"), netip.MustParsePrefix("fd99:1::1/64")},
+			TxQueueLen: 123,
+			Addresses:  []netip.Prefix{netip.MustParsePrefix("10.99.1.1/24"), netip.MustParsePrefix("fd99:1::1/64")},
 			Routes: []config.HostRoute{
 				{To: netip.MustParsePrefix("0.0.0.0/0"), Via: netip.MustParseAddr("10.99.1.254")},
 				{To: netip.MustParsePrefix("::/0"), Via: netip.MustParseAddr("fe80::1")},
@@ -248,7 +249,7 @@ func TestConfigure(t *testing.T) {
 func TestSetters(t *testing.T) {
 	ns := newNS(t)
 	name, _ := newTAP(t)
-	if err := Configure(ns, &config.Port{Name: name, MTU: 1500, TxQueueLen: 1000}); err != nil {
+	if err := Configure(ns, &config.Port{Name: name, MTU: 1500, Host: config.Host{TxQueueLen: 1000}}); err != nil {
 		t.Fatal(err)
 	}
 	if l, _ := ns.Lookup(name); l.Up {

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // Each right that the router lacks is named, and nothing is left behind by a
@@ -18,9 +20,13 @@ func TestMissingRights(t *testing.T) {
 		{"no CAP_SYS_ADMIN", strings.ReplaceAll(without, "%s", "sys_admin"), "netns: @ns:a, create: true", "CAP_SYS_ADMIN"},
 		{"no CAP_BPF", "setpriv --bounding-set -bpf,-sys_admin --inh-caps -bpf,-sys_admin ", "steering: hash", "missing CAP_BPF"},
 		{"no device node", `unshare -m sh -c 'mount -t tmpfs none /dev/net && exec "$0" "$@"' `, "", "/dev/net/tun"},
+		{"no IFF_BACKPRESSURE", "", "backpressure: true", "Linux 7.2"},
 		{"no namespace", "", "netns: @ns:a", "create: true"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			if tt.keys == "backpressure: true" && kernelHasBackpressure(t) {
+				t.Skip("this kernel has IFF_BACKPRESSURE")
+			}
 			n := newNet(t)
 			file := filepath.Join(t.TempDir(), "conf.yaml")
 			if err := os.WriteFile(file, []byte(n.expand("version: 1\nports:\n  - {name: @dev:a, type: tap, "+tt.keys+"}\n")), 0o644); err != nil {
@@ -44,4 +50,18 @@ func TestMissingRights(t *testing.T) {
 			}
 		})
 	}
+}
+
+// kernelHasBackpressure asks TUNGETFEATURES for IFF_BACKPRESSURE.
+func kernelHasBackpressure(t *testing.T) bool {
+	f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	bits, err := unix.IoctlGetInt(int(f.Fd()), unix.TUNGETFEATURES)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bits&0x80 != 0
 }
