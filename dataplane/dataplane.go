@@ -54,7 +54,7 @@ type Dataplane struct {
 // has to deal with.
 type Event struct {
 	Port int
-	Err  error // tun.ErrGone: the device was deleted
+	Err  error // tun.ErrGone: the device was deleted; or a *RefusedError
 }
 
 // Lengths of the channels to the control plane. They never block a worker: a
@@ -82,7 +82,9 @@ func New(cfg Config) (*Dataplane, error) {
 		pool:     pool,
 		punts:    make(chan Punt, puntLen),
 		resolves: make(chan forward.Resolve, resolveLen),
-		events:   make(chan Event, txqs), // one for each queue that can break: none is lost
+		// One for each queue that can break, two for each shape that a port's
+		// device can refuse: none is lost.
+		events: make(chan Event, txqs+2*len(shapeNames)*len(cfg.Ports)),
 	}
 	dp.ctlCache = pool.NewCache()
 	dp.snapshot.Store(&forward.Snapshot{})
@@ -277,9 +279,12 @@ func (dp *Dataplane) worker(id int) *Worker {
 func (dp *Dataplane) home(q int) *Worker { return dp.workers[q%len(dp.workers)] }
 
 // gone reports that the port's device was deleted, once for each rx queue.
-func (dp *Dataplane) gone(port int) {
+func (dp *Dataplane) gone(port int) { dp.tell(Event{Port: port, Err: tun.ErrGone}) }
+
+// tell hands e to the control plane.
+func (dp *Dataplane) tell(e Event) {
 	select {
-	case dp.events <- Event{Port: port, Err: tun.ErrGone}:
-	default: // a queue broke again before the first was looked at
+	case dp.events <- e:
+	default: // it happened again before the first was looked at
 	}
 }

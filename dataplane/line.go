@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"taprouter/offload"
 	"taprouter/packet"
 )
@@ -289,12 +291,22 @@ func (l *line) write(w *Worker, d departure) {
 // flush writes the batch.
 func (l *line) flush(w *Worker) {
 	for rest := l.batch.Slice(); len(rest) > 0; {
-		n, errno := w.writer.WriteBatch(l.to.q, rest)
+		n, errno := l.to.write(w, rest)
+		if l.to.gsoRefused != 0 {
+			l.to.taken(rest[:n])
+		}
 		l.to.end(w, rest[:n])
 		if rest = rest[n:]; errno == 0 {
 			break
 		}
-		l.to.fail(w, rest[0], errno)
+		if errno == unix.EINVAL && shapeOf(rest[0]) != 0 {
+			errno = l.to.sendRefused(w, rest[0])
+		}
+		if errno == 0 {
+			l.to.end(w, rest[:1])
+		} else {
+			l.to.fail(w, rest[0], errno)
+		}
 		rest = rest[1:]
 	}
 	l.batch.N = 0

@@ -34,7 +34,8 @@ type PortConfig struct {
 	FlowTable  int        // flow table buckets, 0 = off
 	FlowMode   xpsflow.Mode
 	Line       LineConfig
-	RxOffset   int // rx queue q is read by worker (q+RxOffset) mod workers
+	RxOffset   int   // rx queue q is read by worker (q+RxOffset) mod workers
+	Fault      Shape // superpackets to be refused as if the device had, for tests
 }
 
 // A Port is a device seen by the data path.
@@ -43,6 +44,7 @@ type Port struct {
 	Index   int
 	dp      *Dataplane
 	accept  Accept
+	shapes  shapeWatch
 	rx      []*rxQueue
 	tx      []*TxQueue
 	steer   *xpsflow.Steer
@@ -79,6 +81,8 @@ func newPort(dp *Dataplane, index int, cfg PortConfig, share int) (*Port, error)
 		return nil, fmt.Errorf("dataplane: port %s: %d queues of length %d", cfg.Name, len(cfg.Queues), cfg.TxQueueLen)
 	}
 	p := &Port{Name: cfg.Name, Index: index, dp: dp, accept: cfg.Accept, share: share, txQueueLen: cfg.TxQueueLen, stopHop: func() {}}
+	p.shapes.fault = cfg.Fault
+	p.shapes.takes.Store(uint32(p.accept.shapes()))
 	p.steer = xpsflow.New(len(dp.workers)+1, len(cfg.Queues))
 	for i, q := range cfg.Queues {
 		reader := dp.workers[(i+cfg.RxOffset)%len(dp.workers)]

@@ -167,6 +167,7 @@ type QueueStats struct {
 	RxPackets, RxBytes, TxPackets, TxBytes uint64
 	DriverStops                            uint64 // refused for want of room
 	Segmented, Checksummed                 uint64 // done in software
+	GSORefused                             uint64 // superpackets that the device refused
 	Stopped                                bool
 }
 
@@ -177,7 +178,7 @@ func (p *Port) QueueStats() (all []QueueStats) {
 			tx := p.tx[i]
 			all = append(all, QueueStats{
 				RxPackets: rx.packets, RxBytes: rx.bytes, TxPackets: tx.packets, TxBytes: tx.bytes,
-				DriverStops: tx.driverStops, Segmented: tx.segmented, Checksummed: tx.csummed, Stopped: tx.Stopped(),
+				DriverStops: tx.driverStops, Segmented: tx.segmented, Checksummed: tx.csummed, GSORefused: tx.gsoRefused, Stopped: tx.Stopped(),
 			})
 		}
 		return nil

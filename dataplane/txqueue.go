@@ -41,7 +41,9 @@ type TxQueue struct {
 	// Written by the run bit holder, or by the line; read in a pause.
 	packets, bytes     uint64 // wire packets, frame bytes
 	driverStops        uint64
-	segmented, csummed uint64 // segments cut, checksums completed in software
+	segmented, csummed uint64                 // segments cut, checksums completed in software
+	gsoRefused         uint64                 // superpackets that the device refused
+	inRow              [len(shapeNames)]uint8 // of these, since one of the same shape was taken
 }
 
 // DQL starts at one superpacket and may let 512 KiB be taken at a time.
@@ -125,17 +127,11 @@ func (t *TxQueue) reap(w *Worker) {
 	}
 }
 
-// mustSegment reports whether p is a superpacket of a kind that the port's
-// reader does not take.
+// mustSegment reports whether p is a superpacket of a shape that the port's
+// reader does not take, or one that was begun to be segmented.
 func (t *TxQueue) mustSegment(p *packet.Packet) bool {
-	switch p.Vnet.GSOType &^ packet.GSOECN {
-	case packet.GSONone:
-		return false
-	case packet.GSOUDPL4:
-		return t.port.accept&AcceptUSO == 0
-	default:
-		return t.port.accept&AcceptTSO == 0
-	}
+	s := shapeOf(p)
+	return s != 0 && (t.port.shapes.takes.Load()&uint32(s) == 0 || p.SegNext != 0)
 }
 
 // sendBatch writes up to a batch of whole frames from l.
@@ -154,11 +150,21 @@ func (t *TxQueue) sendBatch(w *Worker, l *packet.List) {
 	t.queued(bytes, b.N, w.now)
 	sent := b.Slice()
 	for rest := sent; len(rest) > 0; {
-		n, errno := w.writer.WriteBatch(t.q, rest)
+		n, errno := t.write(w, rest)
+		if t.gsoRefused != 0 {
+			t.taken(rest[:n])
+		}
 		t.end(w, rest[:n])
 		rest = rest[n:]
 		if errno == 0 {
 			break
+		}
+		if errno == unix.EINVAL && shapeOf(rest[0]) != 0 {
+			if errno = t.sendRefused(w, rest[0]); errno == 0 {
+				t.end(w, rest[:1])
+				rest = rest[1:]
+				continue
+			}
 		}
 		if errno == unix.EAGAIN || errno == unix.ENOBUFS {
 			t.refuse(l, rest)
@@ -207,6 +213,19 @@ func (t *TxQueue) sendSegments(w *Worker, l *packet.List) {
 		t.fail(w, p, errno)
 	}
 	t.completed(wire, 1, w)
+}
+
+// sendRefused writes p, which the device refused as a superpacket, in
+// segments; EINVAL if it is none that can be segmented.
+func (t *TxQueue) sendRefused(w *Worker, p *packet.Packet) unix.Errno {
+	if w.tx.seg.Init(p) != 0 {
+		return unix.EINVAL
+	}
+	errno := t.writeSegments(w, p)
+	if errno != unix.EINVAL { // the segments are right, so it was the shape
+		t.refusedShape(p)
+	}
+	return errno
 }
 
 // writeSegments writes the segments of p from p.SegNext on and counts them.

@@ -48,9 +48,9 @@ func changes(object string, o *options) []*cobra.Command {
 			"Change which workers prefer a queue, or the flow table; live, in order",
 			o.complete("dev", "queue", "workers", "flow_table_cnt", "mode", "hop"), parseXPS)
 	case "link":
-		return set("set dev NAME txqueuelen N | set dev NAME queues N | set dev NAME steering kernel|random|hash",
-			"Change the length or the number of a port's queues, or how the kernel chooses among them",
-			o.complete("dev", "txqueuelen", "queues", "steering"), parseLink)
+		return set("set dev NAME txqueuelen N | set dev NAME queues N | set dev NAME steering kernel|random|hash | set dev NAME gso on",
+			"Change the length or the number of a port's queues, how the kernel chooses among them, or send refused superpackets again",
+			o.complete("dev", "txqueuelen", "queues", "steering", "gso"), parseLink)
 	case "bql":
 		return set("set dev NAME queue N limit_min|limit_max|hold_time|stall_thrs|stall_max VALUE", "Change a byte queue limit",
 			o.complete("dev", "queue", "limit_min", "limit_max", "hold_time", "stall_thrs", "stall_max"), parseBQL)
@@ -97,6 +97,14 @@ func parseLink(args []string) (what string, c api.Change, err error) {
 		s, err := tun.ParseSteering(w["steering"])
 		c.How = s.String()
 		return "steering", c, err
+	}
+	if hasWord(args, "gso") {
+		w, err := keywords(args, "dev", "gso")
+		if err == nil && w["gso"] != "on" {
+			err = fmt.Errorf("gso %q: want on; to have all superpackets segmented configure accept: [csum]", w["gso"])
+		}
+		c.Dev = w["dev"]
+		return "gso", c, err
 	}
 	if hasWord(args, "queues") {
 		w, err := keywords(args, "dev", "queues")

@@ -6,16 +6,20 @@ import (
 	"log/slog"
 	"os"
 	"runtime/pprof"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"taprouter/control/config"
+	"taprouter/dataplane"
 	"taprouter/demo"
 )
 
 func runCommand(o *options) *cobra.Command {
 	var file, profile string
+	var faults []string
 	c := &cobra.Command{
 		Use: "run -c FILE", Short: "Forward as a configuration says, until SIGTERM or SIGINT", Args: cobra.NoArgs,
 		Long: `run opens the devices of a configuration, moves them to their namespaces,
@@ -76,12 +80,16 @@ for namespaces CAP_SYS_ADMIN, and for a steering that is not kernel CAP_BPF.
 			if err != nil {
 				return firstFault(err, file)
 			}
+			inject, err := parseFaults(faults, conf)
+			if err != nil {
+				return err
+			}
 			stop, err := startProfile(profile)
 			if err != nil {
 				return systemError{err}
 			}
 			defer stop()
-			if err := runRouter(cmd.Context(), conf, o.name, o.err); err != nil {
+			if err := runRouter(cmd.Context(), conf, inject, o.name, o.err); err != nil {
 				return systemError{err}
 			}
 			return nil
@@ -92,6 +100,8 @@ for namespaces CAP_SYS_ADMIN, and for a steering that is not kernel CAP_BPF.
 	for _, flag := range []string{"config", "cpuprofile"} {
 		_ = c.RegisterFlagCompletionFunc(flag, completeFile) // the flag exists
 	}
+	c.Flags().StringSliceVar(&faults, "fault", nil, "for tests: einval:PORT:tcp4|tcp6|udp refuses such superpackets as some kernels do")
+	_ = c.Flags().MarkHidden("fault")
 	return c
 }
 
@@ -115,6 +125,26 @@ func startProfile(file string) (stop func(), err error) {
 			slog.Warn("cpu profile", "error", err)
 		}
 	}, nil
+}
+
+// parseFaults reads what --fault injects, by port.
+func parseFaults(args []string, conf *config.Config) (map[string]dataplane.Shape, error) {
+	faults := map[string]dataplane.Shape{}
+	for _, arg := range args {
+		w := strings.Split(arg, ":")
+		if len(w) != 3 || w[0] != "einval" {
+			return nil, fmt.Errorf("fault %q: want einval:PORT:SHAPE", arg)
+		}
+		if !slices.ContainsFunc(conf.Ports, func(p config.Port) bool { return p.Name == w[1] }) {
+			return nil, fmt.Errorf("fault %q: there is no port %q", arg, w[1])
+		}
+		shape, err := dataplane.ParseShape(w[2])
+		if err != nil {
+			return nil, fmt.Errorf("fault %q: %w", arg, err)
+		}
+		faults[w[1]] |= shape
+	}
+	return faults, nil
 }
 
 // faults are those of a configuration; nil if it could not be read at all.

@@ -15,6 +15,10 @@ the kernel granted, what its reader takes from us, and what is done in software
 instead. -s adds wire packets and bytes of each queue, and what was dropped;
 "stops" counts how often the device had no room.
 
+A kernel that refuses a shape of superpackets (tcp4, tcp6 or udp, with EINVAL)
+gets them in segments; after a few in a row the port segments all of that shape,
+which is shown, until "gso on".
+
 Steering is how the kernel chooses the queue on which a packet reaches us.
 kernel: a flow comes on the queue on which we last wrote its other direction.
 hash: both directions of a flow always come on one queue, whatever we write
@@ -24,7 +28,8 @@ hash and random are eBPF programs and need CAP_BPF.`,
 		`  router link show -s dev tapa
   router link set dev tapa txqueuelen 500   # packets of a band of a queue
   router link set dev tapa queues 1         # of those it was opened with
-  router link set dev tapa steering hash    # or kernel, random`,
+  router link set dev tapa steering hash    # or kernel, random
+  router link set dev tapa gso on           # send refused superpackets again`,
 		showing("links", func(l api.Link) []string { return []string{l.Name, l.Master} },
 			func(w io.Writer, all []api.Link, o *options, _ string) { api.PrintLinks(w, all, o.stats) })},
 	{"qdisc", "Queueing disciplines, as tc shows them",

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"taprouter/control/hostnet"
+	"taprouter/dataplane"
 	"taprouter/forward"
 	"taprouter/packet"
 	"taprouter/tun"
@@ -59,8 +60,13 @@ func (r *router) watchLinks(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case e := <-r.dp.Events():
-			if errors.Is(e.Err, tun.ErrGone) {
+			var refused *dataplane.RefusedError
+			switch {
+			case errors.Is(e.Err, tun.ErrGone):
 				r.lose(e.Port, "the device was deleted")
+			case errors.As(e.Err, &refused):
+				slog.Warn("superpackets refused by the device go out in segments", "port", r.ports[e.Port].conf.Name,
+					"shape", refused.Shape.Names()[0], "error", e.Err, "off", refused.Off)
 			}
 		case e := <-events:
 			if e.from != followers[e.port] || r.note(e.port, e.ev) {

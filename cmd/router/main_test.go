@@ -28,6 +28,10 @@ func command(t *testing.T, args ...string) (code int, stdout, stderr string) {
 // Bad usage is one line on stderr that begins with Error: and exit status 1;
 // a router that is not there is status 2.
 func TestErrors(t *testing.T) {
+	two := filepath.Join(t.TempDir(), "two.yaml")
+	if err := os.WriteFile(two, []byte("version: 1\nports:\n  - {name: tapa, type: tap}\n  - {name: tapb, type: tap}\nbridges:\n  - {name: br0, ports: [tapa, tapb]}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct {
 		args []string
 		code int
@@ -39,6 +43,9 @@ func TestErrors(t *testing.T) {
 		{[]string{"run", "-c", "/no/such/file"}, 1, "no such file"},
 		{[]string{"check"}, 1, "which FILE"},
 		{[]string{"--nonsense"}, 1, "unknown flag"},
+		{[]string{"run", "-c", two, "--fault", "einval:tapc:udp"}, 1, `there is no port "tapc"`},
+		{[]string{"run", "-c", two, "--fault", "einval:tapa:sctp"}, 1, "want tcp4, tcp6, udp"},
+		{[]string{"run", "-c", two, "--fault", "eio:tapa"}, 1, "want einval:PORT:SHAPE"},
 		{[]string{"link", "show", "dev"}, 1, "dev needs a value"},
 		{[]string{"link", "show", "on", "tapa"}, 1, `"on"`},
 		{[]string{"xps", "set", "queue", "0", "workers", "1"}, 1, "dev is missing"},

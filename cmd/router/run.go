@@ -29,6 +29,7 @@ import (
 // A router is a running router: the dataplane and what controls it.
 type router struct {
 	conf   *config.Config
+	faults map[string]dataplane.Shape // by port, for tests
 	dp     *dataplane.Dataplane
 	neigh  *neigh.Table
 	ports  []*hostPort
@@ -55,8 +56,8 @@ type hostPort struct {
 
 // newRouter opens the devices of a configuration, configures their host
 // sides and builds the dataplane. What fails is undone.
-func newRouter(c *config.Config) (r *router, err error) {
-	r = &router{conf: c, begun: time.Now()}
+func newRouter(c *config.Config, faults map[string]dataplane.Shape) (r *router, err error) {
+	r = &router{conf: c, faults: faults, begun: time.Now()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, r.close())
@@ -143,7 +144,7 @@ func (r *router) dataplaneConfig() dataplane.Config {
 		pc := dataplane.PortConfig{
 			Name: p.conf.Name, Queues: p.dev.Queues(), TxQueueLen: p.conf.TxQueueLen,
 			Qdisc: p.conf.Qdisc.Root, Child: p.conf.Qdisc.Child, Line: dataplane.LineConfig(p.conf.Line),
-			FlowTable: p.conf.XPS.FlowTableCnt, FlowMode: mode,
+			FlowTable: p.conf.XPS.FlowTableCnt, FlowMode: mode, Fault: r.faults[p.conf.Name],
 		}
 		for _, a := range []struct {
 			on  bool
@@ -274,7 +275,7 @@ func (r *router) close() (err error) {
 }
 
 // runRouter is `router run`: it returns when ctx ends.
-func runRouter(ctx context.Context, conf *config.Config, name string, stderr io.Writer) error {
+func runRouter(ctx context.Context, conf *config.Config, faults map[string]dataplane.Shape, name string, stderr io.Writer) error {
 	slog.SetDefault(slog.New(slog.NewTextHandler(stderr, nil)))
 	signal.Ignore(syscall.SIGPIPE) // a log that nobody reads any more is no reason to leave things behind
 	for _, w := range conf.Warnings {
@@ -284,7 +285,7 @@ func runRouter(ctx context.Context, conf *config.Config, name string, stderr io.
 	if err != nil {
 		return err
 	}
-	r, err := newRouter(conf)
+	r, err := newRouter(conf, faults)
 	if err != nil {
 		l.Close()
 		return err

@@ -71,6 +71,7 @@ func (f *fake) SetFlowTable(dev string, n int, mode string) error {
 func (f *fake) SetTxQueueLen(dev string, n int) error { return f.note("len", dev, n) }
 func (f *fake) SetQueues(dev string, n int) error     { return f.note("queues", dev, n) }
 func (f *fake) SetSteering(dev, how string) error     { return f.note("steering", dev, how) }
+func (f *fake) SetGSO(dev string) error               { return f.note("gso", dev) }
 func (f *fake) SetBQL(dev string, q int, key string, v uint64) error {
 	return f.note("bql", dev, q, key, v)
 }
@@ -167,6 +168,7 @@ func TestSet(t *testing.T) {
 		{"link set dev tapb txqueuelen 10", "len tapb 10"},
 		{"link set dev tapb queues 1", "queues tapb 1"},
 		{"link set dev tapb steering hash", "steering tapb hash"},
+		{"link set dev tapb gso on", "gso tapb"},
 		{"bql set dev tapa queue 1 limit_max max", "bql tapa 1 limit_max 1879048192"},
 		{"bql set dev tapa queue 1 hold_time 0", "bql tapa 1 hold_time 0"},
 		{"xps set dev tapa hop 2ms", "hop tapa 2ms"},
@@ -207,6 +209,7 @@ func TestSet(t *testing.T) {
 		{"link set dev tapa", 1, "txqueuelen is missing"},
 		{"link set dev tapa steering rss", 1, `steering "rss": want kernel, random or hash`},
 		{"link set dev tapa steering", 1, "steering needs a value"},
+		{"link set dev tapa gso off", 1, "want on"},
 		{"link set dev tapa steering hash queues 2", 1, `"steering": want dev, queues`},
 		{"bql set dev tapa queue 0 limit 5", 1, `"limit": want`},
 		{"xps set dev tapa hop 3", 1, "want a time"},
@@ -253,7 +256,7 @@ func TestCompletion(t *testing.T) {
 		{"link dev", "tapa tapb"},
 		{"xps set dev tapa queue 0", "workers flow_table_cnt mode hop"},
 		{"xps set dev tapa flow_table_cnt 5 mode", "inflight dql"},
-		{"link set dev tapa", "txqueuelen queues steering"},
+		{"link set dev tapa", "txqueuelen queues steering gso"},
 		{"link set dev tapa steering", "kernel random hash"},
 		{"bql set queue", ""},
 		{"qdisc replace dev", "tapa tapb"},

@@ -89,7 +89,7 @@ func accepts(l *api.Link, a dataplane.Accept) {
 
 func (r *router) linkCounters(l *api.Link, h *hostPort, i int) {
 	p := r.dp.Ports()[i]
-	l.QueuesUsed = p.Steer().Queues()
+	l.QueuesUsed, l.GSOOff = p.Steer().Queues(), p.Refused().Names()
 	for q, s := range p.QueueStats() {
 		l.Queues = append(l.Queues, api.Queue{
 			Queue: q, RxWorker: p.RxWorker(q), RxPackets: s.RxPackets, RxBytes: s.RxBytes,
@@ -97,6 +97,7 @@ func (r *router) linkCounters(l *api.Link, h *hostPort, i int) {
 		})
 		l.Segments += s.Segmented
 		l.Checksums += s.Checksummed
+		l.GSORefused += s.GSORefused
 	}
 	for _, n := range r.dp.Drops(i) {
 		l.Dropped += n
@@ -305,6 +306,9 @@ func (r *router) SetFlowTable(dev string, buckets int, mode string) error {
 
 // SetTxQueueLen is `router link set dev X txqueuelen N`.
 func (r *router) SetTxQueueLen(dev string, n int) error { return r.dp.SetTxQueueLen(dev, n) }
+
+// SetGSO is `router link set dev X gso on`.
+func (r *router) SetGSO(dev string) error { return r.dp.SetGSO(dev) }
 
 // SetQueues is `router link set dev X queues N`.
 func (r *router) SetQueues(dev string, n int) error {

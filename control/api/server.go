@@ -195,6 +195,7 @@ func handler(r Router) http.Handler {
 		"hop":          func(c Change) error { return r.SetHop(c.Dev, c.Period) },
 		"load":         func(c Change) error { return r.SetLoad(c.Dev, c.Queue, c.Period) },
 		"txqlen":       func(c Change) error { return r.SetTxQueueLen(c.Dev, c.Len) },
+		"gso":          func(c Change) error { return r.SetGSO(c.Dev) },
 		"queues":       func(c Change) error { return r.SetQueues(c.Dev, c.Queues) },
 		"steering":     func(c Change) error { return r.SetSteering(c.Dev, c.How) },
 		"bql":          func(c Change) error { return r.SetBQL(c.Dev, c.Queue, c.Key, c.Value) },

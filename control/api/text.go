@@ -86,6 +86,9 @@ func PrintLinks(w io.Writer, all []Link, stats bool) {
 			fmt.Fprintf(w, "    %s\n", l.Reason)
 		}
 		fmt.Fprintf(w, "    offloads from the kernel: %s; to it: %s; in software: %s\n", list(l.Offloads), list(l.Accept), list(l.Software))
+		if len(l.GSOOff) > 0 {
+			fmt.Fprintf(w, "    superpackets that the device refuses, sent in segments: %s\n", list(l.GSOOff))
+		}
 		if stats {
 			printLinkStats(w, l)
 		}
@@ -93,7 +96,7 @@ func PrintLinks(w io.Writer, all []Link, stats bool) {
 }
 
 func printLinkStats(w io.Writer, l Link) {
-	fmt.Fprintf(w, "    dropped %d, by the kernel before we could read %d, software segments %d checksums %d\n", l.Dropped, l.KernelDrop, l.Segments, l.Checksums)
+	fmt.Fprintf(w, "    dropped %d, by the kernel before we could read %d, software segments %d checksums %d, superpackets refused %d\n", l.Dropped, l.KernelDrop, l.Segments, l.Checksums, l.GSORefused)
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "    queue\trx packets\trx bytes\tworker\ttx packets\ttx bytes\tstops\t")
 	for _, q := range l.Queues {

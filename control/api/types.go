@@ -31,6 +31,8 @@ type Router interface {
 	SetTxQueueLen(dev string, n int) error
 	// SetSteering sets how the kernel chooses the queue towards us: kernel, random or hash.
 	SetSteering(dev string, how string) error
+	// SetGSO sends the shapes of superpackets again that the device refused.
+	SetGSO(dev string) error
 	// SetQueues sets how many of the queues that a port was opened with are used.
 	SetQueues(dev string, n int) error
 	SetBQL(dev string, queue int, key string, value uint64) error
@@ -86,6 +88,8 @@ type Link struct {
 	Software   []string `json:"software"` // what is done in software at egress
 	Segments   uint64   `json:"software_segments"`
 	Checksums  uint64   `json:"software_checksums"`
+	GSORefused uint64   `json:"gso_refused"`       // superpackets that the device refused (EINVAL) and that went out in segments
+	GSOOff     []string `json:"gso_off"`           // shapes refused so often that they are segmented at once: tcp4, tcp6, udp
 	Dropped    uint64   `json:"dropped"`           // by the router, at or for this port
 	KernelDrop uint64   `json:"kernel_tx_dropped"` // by the TAP, before we could read
 	QueuesUsed int      `json:"queues_used"`       // the first so many of Queues

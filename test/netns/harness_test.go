@@ -185,6 +185,7 @@ type Router struct {
 	net  *Net
 	name string
 	conf string
+	args []string // of router run
 	cmd  *exec.Cmd
 	log  *syncBuffer
 	done chan error
@@ -207,15 +208,19 @@ func (s *syncBuffer) String() string {
 	return s.b.String()
 }
 
-// router starts a router with this configuration and waits until it serves.
+// router starts a router with this configuration, and further arguments of
+// router run, and waits until it serves.
 // At the end of the test it is stopped as an administrator would, must exit
 // with 0, must have kept count of every packet and must not have raced.
-func (n *Net) router(conf string) *Router {
+func (n *Net) router(conf string, args ...string) *Router {
 	n.t.Helper()
 	nets.Lock()
 	nets.n++
 	r := &Router{net: n, name: fmt.Sprintf("test%d-%d", os.Getpid(), nets.n)}
 	nets.Unlock()
+	for _, arg := range args {
+		r.args = append(r.args, n.expand(arg))
+	}
 	r.conf = filepath.Join(n.t.TempDir(), r.name+".yaml")
 	if err := os.WriteFile(r.conf, []byte(n.expand(conf)), 0o600); err != nil {
 		n.t.Fatal(err)
@@ -229,7 +234,7 @@ func (r *Router) start() {
 	r.net.t.Helper()
 	r.log = &syncBuffer{}
 	r.done = make(chan error, 1)
-	r.cmd = exec.Command(routerBinary, "run", "-c", r.conf, "--name", r.name)
+	r.cmd = exec.Command(routerBinary, append([]string{"run", "-c", r.conf, "--name", r.name}, r.args...)...)
 	r.cmd.Stdout, r.cmd.Stderr = r.log, r.log
 	if err := r.cmd.Start(); err != nil {
 		r.net.t.Fatal(err)
