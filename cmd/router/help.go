@@ -13,7 +13,8 @@ var objects = []object{
 the reason), MTU, our MAC address and the netdev's (host), the offloads that
 the kernel granted, what its reader takes from us, and what is done in software
 instead. -s adds wire packets and bytes of each queue, and what was dropped;
-"stops" counts how often the device had no room.
+"stops" counts how often the device had no room. host-bridge is the kernel's
+bridge that the netdev joins, "problem" what keeps frames from passing there.
 
 Steering is how the kernel chooses the queue on which a packet reaches us.
 kernel: a flow comes on the queue on which we last wrote its other direction.

@@ -103,6 +103,7 @@ type Host struct {
 	Routes    []HostRoute
 	MAC       MAC    // zero: the kernel makes one up
 	Bridge    string // kernel bridge to join
+	Create    bool   // make Bridge if it is missing
 	Up        bool
 }
 

@@ -76,6 +76,7 @@ func host(h *Host) setter {
 		field{"routes", list(&h.Routes, hostRoute)},
 		field{"mac", mac(&h.MAC)},
 		field{"bridge", ifname(&h.Bridge)},
+		field{"create", boolean(&h.Create)},
 		field{"up", boolean(&h.Up)},
 	)
 }
