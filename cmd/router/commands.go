@@ -42,6 +42,7 @@ for namespaces CAP_SYS_ADMIN, and for a steering that is not kernel CAP_BPF.
         addresses: [10.99.1.1/24, "fd99:1::1/64"]
         routes: [{to: default, via: 10.99.1.254}]
         txqueuelen: 1000          # frames it holds for a queue of ours; default the port's
+        # or bridge: br-vm0       # a bridge of the kernel that the netdev joins; create: true makes it
       qdisc: {kind: mq, child: {kind: pfifo_fast}}     # or {kind: pfifo_fast} for all queues
       xps: {flow_table_cnt: 4096, mode: inflight}      # 0 = no table; dql: as published
       backpressure: false         # the kernel stops senders when it holds that many, where it else drops (Linux 7.2)
@@ -168,7 +169,8 @@ func checkCommand(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use: "check FILE", Short: "Say what is wrong with a configuration", Args: exactly(1, "which FILE? router check FILE"),
 		Long: `check reads a configuration as run does and changes nothing. It prints each
-fault as FILE:LINE:COLUMN: what is wrong and what would be right.
+fault as FILE:LINE:COLUMN: what is wrong and what would be right. It also looks
+at the kernel bridges that ports join, and warns of what keeps frames from them.
 
 Exit status: 0 run would accept it, 1 it would not.`,
 		Example: "  router check two.yaml", ValidArgsFunction: completeFile,
@@ -184,6 +186,7 @@ Exit status: 0 run would accept it, 1 it would not.`,
 			for _, w := range c.Warnings {
 				fmt.Fprintln(o.err, "warning:", w)
 			}
+			checkBridges(o.err, c)
 			_, err = fmt.Fprintf(o.out, "%s: ok: %d ports, %d bridges, %d routes, %d workers\n", args[0], len(c.Ports), len(c.Bridges), len(c.Routes), c.Workers)
 			return err
 		},

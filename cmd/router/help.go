@@ -13,7 +13,8 @@ var objects = []object{
 the reason), MTU, our MAC address and the netdev's (host), the offloads that
 the kernel granted, what its reader takes from us, and what is done in software
 instead. -s adds wire packets and bytes of each queue, and what was dropped;
-"stops" counts how often the device had no room.
+"stops" counts how often the device had no room. host-bridge is the kernel's
+bridge that the netdev joins, "problem" what keeps frames from passing there.
 
 A kernel that refuses a shape of superpackets (tcp4, tcp6 or udp, with EINVAL)
 gets them in segments; after a few in a row the port segments all of that shape,

@@ -123,7 +123,7 @@ func (r *router) note(port int, ev hostnet.Event) bool {
 		return true
 	}
 	if ev.Gone {
-		if link, err := p.find(); err == nil { // moved, not deleted
+		if link, _, err := p.find(); err == nil { // moved, not deleted
 			p.ifindex = link.Index
 		}
 		return false
@@ -139,22 +139,26 @@ func (r *router) note(port int, ev hostnet.Event) bool {
 	return true
 }
 
-// find looks the netdev up where it is now, under its name of now.
-func (p *hostPort) find() (hostnet.Link, error) {
+// find looks the netdev up where it is now, under its name of now, and what
+// is wrong with the kernel bridge that it joins.
+func (p *hostPort) find() (link hostnet.Link, problems []string, err error) {
 	name, err := p.dev.CurrentName()
 	if err != nil {
-		return hostnet.Link{}, err
+		return link, nil, err
 	}
 	fd, err := p.dev.NetNS()
 	if err != nil {
-		return hostnet.Link{}, err
+		return link, nil, err
 	}
 	ns, err := hostnet.FromFD(fd)
 	if err != nil {
-		return hostnet.Link{}, err
+		return link, nil, err
 	}
 	defer ns.Close()
-	return ns.Lookup(name)
+	if link, err = ns.Lookup(name); err == nil {
+		problems = bridgeProblems(ns, p.conf, link.MTU)
+	}
+	return link, problems, err
 }
 
 // setState publishes a port's state to the data path if it has changed.

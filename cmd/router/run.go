@@ -34,6 +34,7 @@ type router struct {
 	neigh  *neigh.Table
 	ports  []*hostPort
 	made   []string // namespaces that we made
+	kernel []kernelBridge
 	begun  time.Time
 	cancel context.CancelFunc
 
@@ -124,8 +125,20 @@ func (r *router) open(p *config.Port) error {
 	if err := dev.SetSteering(steering); err != nil { // kernel, too: a device that was there may have a program
 		return hostnet.Explain(err, hostnet.BPF)
 	}
+	if p.Host.Bridge != "" {
+		made, err := ns.EnsureBridge(p.Host.Bridge, p.Host.Create)
+		if made {
+			r.kernel = append(r.kernel, kernelBridge{p.NetNS, p.Host.Bridge})
+		}
+		if err != nil {
+			return err
+		}
+	}
 	if err := hostnet.Configure(ns, p); err != nil {
 		return err
+	}
+	for _, problem := range bridgeProblems(ns, p, p.MTU) {
+		slog.Warn(problem, "port", p.Name)
 	}
 	link, err := ns.Lookup(p.Name)
 	h.ifindex = link.Index
@@ -265,6 +278,12 @@ func (r *router) close() (err error) {
 		}
 	}
 	r.ports = nil
+	for _, b := range r.kernel {
+		if err := b.remove(); err != nil && !errors.Is(err, os.ErrNotExist) {
+			slog.Warn("remove bridge", "bridge", b.name, "error", err)
+		}
+	}
+	r.kernel = nil
 	for _, ns := range r.made {
 		if err := hostnet.Delete(ns); err != nil && !errors.Is(err, os.ErrNotExist) {
 			slog.Warn("remove namespace", "netns", ns, "error", err)

@@ -53,7 +53,7 @@ func (r *router) Links() []api.Link {
 		c := h.conf
 		l := api.Link{
 			Index: i, Name: c.Name, Type: c.Type, OperState: "DOWN", Reason: state.Reason, MTU: cmp.Or(state.MTU, c.MTU),
-			TxQueueLen: r.dp.TxQueueLen(i), Steering: h.dev.Steering().String(), HostMAC: state.MAC, NetNS: c.NetNS, Master: c.Bridge,
+			TxQueueLen: r.dp.TxQueueLen(i), Steering: h.dev.Steering().String(), HostMAC: state.MAC, NetNS: c.NetNS, Master: c.Bridge, HostBridge: c.Host.Bridge,
 			Addresses: texts(c.Addresses), VnetHdr: h.dev.VnetLen > 0, Offloads: h.dev.Offloads.Names(),
 		}
 		if !c.MAC.IsZero() {
@@ -102,8 +102,9 @@ func (r *router) linkCounters(l *api.Link, h *hostPort, i int) {
 	for _, n := range r.dp.Drops(i) {
 		l.Dropped += n
 	}
-	if link, err := h.find(); err == nil {
+	if link, problems, err := h.find(); err == nil {
 		l.KernelDrop = link.Stats.TxDropped // its own ring was full before we read it
+		l.Problems = problems
 	}
 }
 

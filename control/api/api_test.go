@@ -262,6 +262,14 @@ func TestTexts(t *testing.T) {
 			func(b *bytes.Buffer) {
 				PrintLinks(b, []Link{{Index: 3, Name: "tapb", Type: "tun", OperState: "DOWN", Steering: "kernel"}}, false)
 			}},
+		{"link show, in a kernel bridge", "3: tapb: <TAP> mtu 0 qlen 0 queues 0 state UP host-bridge br-vm0\n    problem: vm1 in bridge br-vm0 is set down: ip link set vm1 up\n" +
+			"    offloads from the kernel: none; to it: none; in software: none\n",
+			func(b *bytes.Buffer) {
+				PrintLinks(b, []Link{{
+					Index: 3, Name: "tapb", Type: "tap", OperState: "UP", Steering: "kernel", HostBridge: "br-vm0",
+					Problems: []string{"vm1 in bridge br-vm0 is set down: ip link set vm1 up"},
+				}}, false)
+			}},
 		{"xps show -s", "tapa: flow_table_cnt 4096 mode inflight\n    queue 0 workers 0,2\n    queue 1 workers none\n    moves 1 refused 2 collisions 0 in_flight 3 reordered 0\n",
 			func(b *bytes.Buffer) { PrintXPS(b, f.XPS(), true) }},
 		{"bql show", "tapa queue 1: limit 65536 limit_min 0 limit_max 524288 hold_time 1000 inflight 5\n",

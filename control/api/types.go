@@ -80,7 +80,9 @@ type Link struct {
 	MAC        string   `json:"address,omitempty"`      // ours
 	HostMAC    string   `json:"host_address,omitempty"` // the netdev's
 	NetNS      string   `json:"netns,omitempty"`
-	Master     string   `json:"master,omitempty"` // our bridge
+	Master     string   `json:"master,omitempty"`      // our bridge
+	HostBridge string   `json:"host_bridge,omitempty"` // the kernel's, which the netdev joins
+	Problems   []string `json:"problems,omitempty"`    // what keeps frames from passing between the port and that
 	Addresses  []string `json:"addr_info"`
 	VnetHdr    bool     `json:"vnet_hdr"`
 	Offloads   []string `json:"offloads"` // what the kernel granted: it may send us such frames

@@ -178,6 +178,12 @@ func (d *decoder) checkHost(p *Port) {
 			d.errorAt(&r.Via, "port %s: %s is in no subnet of host.addresses", p.Name, r.Via)
 		}
 	}
+	if h.Create && h.Bridge == "" {
+		d.errorAt(&h.Create, "port %s: host.create makes a missing kernel bridge, but none is named; add bridge: NAME", p.Name)
+	}
+	if h.Bridge != "" && h.Bridge == p.Name {
+		d.errorAt(&h.Bridge, "port %s: the port cannot be a bridge that it joins; give one of them another name", p.Name)
+	}
 	if h.Bridge != "" && len(h.Addresses) > 0 {
 		d.warnAt(&h.Addresses, "port %s joins the kernel bridge %s: its own host addresses will not be used", p.Name, h.Bridge)
 	}

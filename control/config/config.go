@@ -106,6 +106,7 @@ type Host struct {
 	Routes    []HostRoute
 	MAC       MAC    // zero: the kernel makes one up
 	Bridge    string // kernel bridge to join
+	Create    bool   // make Bridge if it is missing
 	Up        bool
 	// TxQueueLen is how many frames the kernel holds for each of our queues
 	// until we read them.

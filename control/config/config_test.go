@@ -37,7 +37,7 @@ ports:
     sndbuf: 256KiB
     accept: [csum, tso]
     steering: hash
-  - {name: tapb, type: tap, queues: 1, qdisc: {kind: mq}, host: {bridge: br-vm0}}
+  - {name: tapb, type: tap, queues: 1, qdisc: {kind: mq}, host: {bridge: br-vm0, create: true}}
   - {name: tun0, type: tun, vnet_hdr: false, addresses: [10.99.3.1/31]}
 bridges:
   - {name: br0, ports: [tapb], ageing_time: 10s, fdb_max: 100, mac: 02:00:00:00:0b:01, addresses: [10.99.2.254/24]}
@@ -89,7 +89,7 @@ func TestFull(t *testing.T) {
 			Qdisc: mqOf(PfifoFast),
 			XPS:   XPS{FlowTableCnt: 1024, Mode: DQL, Map: [][]int{{1, 0}, {0}}}, Steering: SteerHash,
 		}, {
-			Name: "tapb", Type: TAP, Queues: 1, MTU: 1500, TxQueueLen: 1000, Host: Host{Bridge: "br-vm0", Up: true, TxQueueLen: 1000},
+			Name: "tapb", Type: TAP, Queues: 1, MTU: 1500, TxQueueLen: 1000, Host: Host{Bridge: "br-vm0", Create: true, Up: true, TxQueueLen: 1000},
 			VnetHdr: true, Accept: all, Qdisc: mqOf(PfifoFast), XPS: XPS{Mode: Inflight}, Steering: SteerKernel, Bridge: "br0",
 		}, {
 			Name: "tun0", Type: TUN, Queues: 2, MTU: 1500, TxQueueLen: 1000, Addresses: prefixes("10.99.3.1/31"), Host: Host{Up: true, TxQueueLen: 1000},

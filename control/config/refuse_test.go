@@ -129,6 +129,8 @@ func TestRefused(t *testing.T) {
 		{"host address twice", one("host: {addresses: [10.0.0.1/24, 10.0.0.1/24]}"), `4:45: port a: host address 10.0.0.1/24 is given twice`},
 		{"host gateway", one("host: {addresses: [10.0.0.1/24], routes: [{to: default, via: 10.0.1.1}]}"), `4:74: port a: 10.0.1.1 is in no subnet of host.addresses`},
 		{"host default", one("host: {addresses: [10.0.0.1/24], routes: [{to: default}]}"), `4:55: port a: host route to default of which family? write 0.0.0.0/0 or ::/0`},
+		{"host create without bridge", one("host: {create: true}"), `4:28: port a: host.create makes a missing kernel bridge, but none is named; add bridge: NAME`},
+		{"host bridge like port", one("host: {bridge: a}"), `4:28: port a: the port cannot be a bridge that it joins; give one of them another name`},
 
 		// bridges
 		{"no such port", routed + "bridges: [{name: br0, ports: [tapx]}]\n", `6:31: bridge br0: there is no port tapx; ports are: a, b`},

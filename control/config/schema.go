@@ -77,6 +77,7 @@ func host(h *Host) setter {
 		field{"routes", list(&h.Routes, hostRoute)},
 		field{"mac", mac(&h.MAC)},
 		field{"bridge", ifname(&h.Bridge)},
+		field{"create", boolean(&h.Create)},
 		field{"up", boolean(&h.Up)},
 		field{"txqueuelen", integer(&h.TxQueueLen, 1, 1<<20)},
 	)

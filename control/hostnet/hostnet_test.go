@@ -294,32 +294,6 @@ func TestConfigureRefused(t *testing.T) {
 	}
 }
 
-func TestKernelBridge(t *testing.T) {
-	ns := newNS(t)
-	name, _ := newTAP(t)
-	if err := ns.Do(func() error {
-		return netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br-vm0"}})
-	}); err != nil {
-		t.Fatal(err)
-	}
-	p := &config.Port{Name: name, MTU: 1500, TxQueueLen: 1000, Host: config.Host{Bridge: "br-vm0", Up: true}}
-	for range 2 {
-		if err := Configure(ns, p); err != nil {
-			t.Fatal(err)
-		}
-	}
-	h, err := ns.handle()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.Close()
-	br, _ := h.LinkByName("br-vm0")
-	l, err := h.LinkByName(name)
-	if err != nil || l.Attrs().MasterIndex != br.Attrs().Index {
-		t.Errorf("master = %d, %v, want br-vm0", l.Attrs().MasterIndex, err)
-	}
-}
-
 func TestExplain(t *testing.T) {
 	if got := missingCaps(1<<unix.CAP_NET_ADMIN, NetAdmin|SysAdmin); got != "CAP_SYS_ADMIN" {
 		t.Errorf("missingCaps = %q", got)

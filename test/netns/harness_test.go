@@ -163,6 +163,17 @@ func (n *Net) must(k, line string) string {
 	return out
 }
 
+// run runs a command line here, which must work, and gives its output.
+func (n *Net) run(line string) string {
+	n.t.Helper()
+	f := strings.Fields(n.expand(line))
+	out, err := output(exec.Command(f[0], f[1:]...))
+	if err != nil {
+		n.t.Fatalf("%s: %v: %s", line, err, out)
+	}
+	return out
+}
+
 func output(cmd *exec.Cmd) (string, error) {
 	var b bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &b, &b
