@@ -17,13 +17,15 @@ JSON   ?= out.json
 PLOTS  ?= docs
 FUZZTIME ?= 30s
 COUNT  ?= 6
+PEERS    ?=
+PEERSOPT ?=
 
 step = @printf '\n== %s\n' "$(1)"
 
-.PHONY: help build demo test race fuzz bench plot lint soak check unit explore netns deps clean
+.PHONY: help build demo test race fuzz bench bench-peers plot lint soak check unit explore netns peers deps clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## bin/router, one static binary
 	@mkdir -p bin
@@ -32,7 +34,7 @@ build: ## bin/router, one static binary
 demo: build ## see packets flow between two namespaces (root); DEMO='--duration 5s' passes options
 	bin/router demo $(DEMO)
 
-test: deps build check unit explore race netns ## everything: unit, race detector, real namespaces (root)
+test: deps build check unit explore race netns peers ## everything: unit, race detector, real namespaces (root)
 	$(call step,all passed)
 
 race: ## unit tests under the race detector
@@ -49,6 +51,11 @@ fuzz: ## every fuzz target for FUZZTIME (30s)
 
 bench: ## all benchmarks COUNT (6) times, for benchstat
 	go test -run '^$$' -bench . -benchmem -count $(COUNT) -timeout 60m $(UNIT)
+
+bench-peers: deps build ## the router beside other forwarders that are installed (root; hours); PEERS='taprouter fwd-vnet' PEERSOPT='--reps 1'
+	$(MAKE) -C bench/peers/src
+	$(MAKE) -C bench/peers/src go || echo 'without the peers in Go'
+	bench/peers/bench.py run $(PEERS) $(PEERSOPT)
 
 plot: ## draw what `router bench xmit --json > out.json` found; JSON=FILE PLOTS=DIR (docs)
 	go run ./bench/plot -o $(PLOTS) $(JSON)
@@ -73,7 +80,7 @@ test soak: export ROUTER_REQUIRE_NETNS := 1
 
 deps:
 	@need=; \
-	for p in iperf3:iperf3 ethtool:ethtool ip:iproute2 ping:iputils-ping tcpdump:tcpdump traceroute:traceroute sysctl:procps gcc:gcc; do \
+	for p in iperf3:iperf3 ethtool:ethtool ip:iproute2 ping:iputils-ping tcpdump:tcpdump traceroute:traceroute sysctl:procps gcc:gcc python3:python3; do \
 	  command -v "$${p%%:*}" >/dev/null || need="$$need $${p#*:}"; \
 	done; \
 	[ -e /usr/include/stdlib.h ] || need="$$need libc6-dev"; \
@@ -99,6 +106,12 @@ netns:
 	ROUTER_REQUIRE_NETNS=1 go test -count 1 -timeout 10m -v ./test/netns
 	$(call step,real namespaces; router and tests under the race detector)
 	CGO_ENABLED=1 ROUTER_REQUIRE_NETNS=1 go test -race -count 1 -timeout 10m -v -run '$(RACY)' ./test/netns
+
+peers: build # the bench beside other forwarders works; what it measures in a second means nothing
+	$(call step,the bench beside other forwarders)
+	$(MAKE) -C bench/peers/src
+	python3 -m unittest discover -s bench/peers
+	timeout 60 bench/peers/bench.py run taprouter taprouter-l3 fwd-vnet --tests tcp1_ab,pps1 --profile tiny --reps 1 --patience 0 --lock none
 
 bin/golangci-lint bin/staticcheck: bin/%: tools/go.mod tools/go.sum
 	@mkdir -p bin
