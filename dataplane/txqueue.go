@@ -238,15 +238,14 @@ func (t *TxQueue) writeSegments(w *Worker, p *packet.Packet) (errno unix.Errno) 
 
 // writeSegment writes the next segment of p, which seg was set up for.
 func (t *TxQueue) writeSegment(w *Worker, p *packet.Packet, seg *offload.Segmenter, hdr []byte) unix.Errno {
-	n, from, size := seg.Segment(int(p.SegNext), hdr)
-	a, b := offload.Payload(p, from, size)
-	if errno := w.writer.WriteSegment(t.q, hdr[:n], a, b); errno != 0 {
+	n, payload := seg.Next(hdr)
+	if errno := w.writer.WriteSegment(t.q, hdr[:n], payload); errno != 0 {
 		return errno
 	}
-	p.SegNext++
-	t.segmented++
+	t.bytes += uint64(seg.Len(int(p.SegNext)))
 	t.packets++
-	t.bytes += uint64(n + size)
+	t.segmented++
+	p.SegNext++
 	return 0
 }
 

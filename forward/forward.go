@@ -8,6 +8,7 @@ import (
 	"net/netip"
 
 	"taprouter/fib"
+	"taprouter/offload"
 	"taprouter/packet"
 )
 
@@ -111,6 +112,7 @@ type Forwarder struct {
 	cache *packet.Cache
 	limit limiter
 	park  park
+	seg   offload.Segmenter
 
 	// Created counts wire packets that forwarding made: flood copies,
 	// fragments beyond the first, ICMP errors. So

@@ -9,10 +9,54 @@ import (
 	"taprouter/packet"
 )
 
-// fragment cuts an IPv4 packet into fragments of at most mtu bytes and ends
-// p (RFC 791, 3.2). p may itself be a fragment. It changes nothing if it
-// cannot. Payload is copied: this is the slow way for senders that do not
-// look for the path's MTU.
+// cut makes packets of at most mtu bytes out of an IPv4 packet and ends p: its
+// fragments, or of a superpacket those of each of its segments, as
+// ip_finish_output_gso does. It changes nothing if it cannot. Payload is
+// copied: this is the slow way for senders that do not look for the path's MTU.
+func (f *Forwarder) cut(p *packet.Packet, mtu int, out *packet.List) packet.Reason {
+	segs, why := p.Segs, packet.NotDropped
+	if p.Vnet.GSOType == packet.GSONone {
+		why = f.fragment(p, mtu, out)
+	} else {
+		why = f.fragmentSegments(p, mtu, out)
+	}
+	if why != packet.NotDropped {
+		f.cache.PutList(out)
+		return why
+	}
+	f.Created += uint64(out.Len()) - uint64(segs)
+	f.cache.Put(p)
+	return packet.NotDropped
+}
+
+func (f *Forwarder) fragmentSegments(p *packet.Packet, mtu int, out *packet.List) packet.Reason {
+	if why := f.seg.Init(p); why != packet.NotDropped {
+		return why
+	}
+	var hdr [offload.MaxHeaders]byte
+	for i := range int(p.Segs) {
+		n, _ := f.seg.Next(hdr[:])
+		q := f.piece(hdr[p.L3:n], p, n+i*int(p.Vnet.GSOSize), f.seg.Len(i)-n)
+		if q == nil {
+			return packet.DropNoBuffer
+		}
+		q.Flags, q.L4 = packet.IPv4, 14+p.L4-p.L3
+		resized(q)
+		if l3Size(q) <= mtu { // the last one is shorter
+			out.Push(q)
+			continue
+		}
+		why := f.fragment(q, mtu, out)
+		f.cache.Put(q)
+		if why != packet.NotDropped {
+			return why
+		}
+	}
+	return packet.NotDropped
+}
+
+// fragment cuts an IPv4 packet into fragments of at most mtu bytes (RFC 791,
+// 3.2). p, which stays the caller's, may itself be a fragment.
 func (f *Forwarder) fragment(p *packet.Packet, mtu int, out *packet.List) packet.Reason {
 	if p.Vnet.Flags&packet.NeedsCsum != 0 { // the checksum covers the whole
 		if why := offload.Checksum(p); why != 0 {
@@ -34,35 +78,34 @@ func (f *Forwarder) fragment(p *packet.Packet, mtu int, out *packet.List) packet
 	laterLen := laterHeader(later[:], b[:ihl])
 	for off := 0; off < total-ihl; off += size {
 		n := min(size, total-ihl-off)
-		q := f.cache.Get()
 		header := b[:ihl]
 		if off > 0 {
 			header = later[:laterLen]
 		}
-		if q == nil || !f.fill(q, header, p, int(p.L3)+ihl+off, n) {
-			if q != nil {
-				f.cache.Put(q)
-			}
-			f.cache.PutList(out)
+		q := f.piece(header, p, int(p.L3)+ihl+off, n)
+		if q == nil {
 			return packet.DropNoBuffer
 		}
 		word := flags&0xe000 | (flags&0x1fff + uint16(off/8))
 		if off+n < total-ihl {
 			word |= 0x2000 // more fragments
 		}
-		f.finishFragment(q, p, word, len(header))
+		finishFragment(q, word, len(header))
 		out.Push(q)
 	}
-	f.Created += uint64(out.Len()) - 1
-	f.cache.Put(p)
-	return 0
+	return packet.NotDropped
 }
 
-// fill puts a header and n bytes of p's frame from an offset into q.
-func (f *Forwarder) fill(q *packet.Packet, header []byte, p *packet.Packet, from, n int) bool {
+// piece makes a packet of an IPv4 header with what follows it, and n bytes of
+// p's frame from an offset; nil if there is no buffer.
+func (f *Forwarder) piece(header []byte, p *packet.Packet, from, n int) *packet.Packet {
+	q := f.cache.Get()
+	if q == nil {
+		return nil
+	}
 	inHead := min(n, packet.HeadLen-packet.Headroom-14-len(header))
 	h := frame(q, len(header)+inHead)
-	if p.Flags&packet.Raw == 0 { // for an error about the fragment: who sent it
+	if p.Flags&packet.Raw == 0 { // for an error about the piece: who sent it
 		copy(q.Bytes()[:14], p.Bytes())
 	}
 	copy(h, header)
@@ -70,23 +113,24 @@ func (f *Forwarder) fill(q *packet.Packet, header []byte, p *packet.Packet, from
 	if n > inHead {
 		t := f.cache.GetTail()
 		if t == nil {
-			return false
+			f.cache.Put(q)
+			return nil
 		}
 		p.CopyOut(t.B[:n-inHead], from+inHead)
 		q.SetTail(t, 0, n-inHead)
 	}
-	return true
+	q.In, q.L3, q.EtherType, q.Proto = p.In, 14, etherIPv4, p.Proto
+	q.Hash, q.Priority = p.Hash, p.Priority
+	return q
 }
 
-func (f *Forwarder) finishFragment(q, p *packet.Packet, word uint16, ihl int) {
+func finishFragment(q *packet.Packet, word uint16, ihl int) {
 	h := q.Bytes()[14:]
 	h[0] = 0x40 | uint8(ihl/4)
 	binary.BigEndian.PutUint16(h[2:], uint16(q.Len()-14))
 	binary.BigEndian.PutUint16(h[6:], word)
 	h[10], h[11] = 0, 0
 	binary.BigEndian.PutUint16(h[10:], ^checksum.Checksum(h[:ihl], 0))
-	q.In, q.L3, q.EtherType, q.Proto = p.In, 14, etherIPv4, p.Proto
-	q.Hash, q.Priority = p.Hash, p.Priority
 	q.Flags = packet.IPv4 | packet.Fragment
 	if word&0x1fff != 0 {
 		q.Flags |= packet.LaterFrag

@@ -215,3 +215,113 @@ func TestFragmentRandom(t *testing.T) {
 		}
 	}
 }
+
+// superpacket is one of n bytes of payload with DF clear, its checksum that of
+// the pseudo header.
+func superpacket(proto layers.IPProtocol, n, size int) ([]byte, packet.Vnet) {
+	h := v4("10.0.0.9", "10.0.1.2", proto)
+	h.Id = 0xfffe // the ids of the segments wrap
+	v := packet.Vnet{Flags: packet.NeedsCsum, GSOType: packet.GSOUDPL4, GSOSize: uint16(size), HdrLen: 42, CsumStart: 34, CsumOffset: 6}
+	if proto == layers.IPProtocolUDP {
+		return build(ether(mac(0), hostA, layers.EthernetTypeIPv4), h, udp(h), payload(n)), v
+	}
+	v.GSOType, v.HdrLen, v.CsumOffset = packet.GSOTCPv4, 54, 16
+	tcp := &layers.TCP{SrcPort: 1, DstPort: 2, Seq: 7, ACK: true, PSH: true}
+	_ = tcp.SetNetworkLayerForChecksum(h)
+	return build(ether(mac(0), hostA, layers.EthernetTypeIPv4), h, tcp, payload(n)), v
+}
+
+// loadMerged is load of a superpacket as GRO would have put it together.
+func (w *world) loadMerged(frame []byte, v packet.Vnet) *packet.Packet {
+	end := func(from int) int { return min(from+int(v.GSOSize), len(frame)) }
+	at := end(int(v.HdrLen))
+	p := w.load(0, frame[:at], v)
+	for ; at < len(frame); at = end(at) {
+		p.Append(w.load(0, frame[at:end(at)], packet.Vnet{}), 0)
+	}
+	return p
+}
+
+// A superpacket whose segments do not fit and may be cut leaves as fragments
+// of its segments, each a datagram of its own with the right checksum.
+func TestFragmentSegments(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(13, 14))
+	for range 100 {
+		w := newWorld(t)
+		mtu := 68 + rnd.IntN(mtu1-67)
+		w.s.Ifaces[1].MTU, w.s.Ports[1].MTU = mtu, mtu
+		proto, l4 := layers.IPProtocolUDP, 8
+		if rnd.IntN(2) == 0 {
+			proto, l4 = layers.IPProtocolTCP, 20
+		}
+		size := mtu - 20 - l4 + 1 + rnd.IntN(3000)
+		n := size + 1 + rnd.IntN(min(6*size, 60000-size))
+		frame, v := superpacket(proto, n, size)
+		p := w.load(0, frame, v)
+		if size < 1900 && rnd.IntN(2) == 0 {
+			w.cache.Put(p)
+			p = w.loadMerged(frame, v)
+		}
+		var whole []byte
+		var datagram [][]byte
+		gs := w.forward([]*packet.Packet{p})
+		for i, g := range gs {
+			if g.where != "tx" || len(g.frame) > 14+mtu || g.p.Vnet != (packet.Vnet{}) || g.p.Segs != 1 || g.p.Hash != gs[0].p.Hash || g.frame[22] != 63 {
+				t.Fatalf("MTU %d, %d bytes in segments of %d: %v of %d bytes, %+v", mtu, n, size, g, len(g.frame), g.p)
+			}
+			datagram = append(datagram, g.frame)
+			if i+1 < len(gs) && bytes.Equal(gs[i+1].frame[18:20], g.frame[18:20]) {
+				continue
+			}
+			seg := len(whole) / size
+			data, err := reassemble(datagram, 14)
+			if err != nil || binary.BigEndian.Uint16(g.frame[18:]) != 0xfffe+uint16(seg) {
+				t.Fatalf("segment %d, id %x: %v", seg, g.frame[18:20], err)
+			}
+			if sum(append(append(bytes.Clone(g.frame[26:34]), 0, byte(proto), byte(len(data)>>8), byte(len(data))), data...)) != 0xffff {
+				t.Fatalf("segment %d: wrong checksum", seg)
+			}
+			whole, datagram = append(whole, data[l4:]...), nil
+		}
+		if !bytes.Equal(whole, payload(n)) {
+			t.Fatalf("MTU %d, %d bytes in segments of %d: payload of %d bytes differs", mtu, n, size, len(whole))
+		}
+	}
+}
+
+// All or nothing: without buffers for every piece the superpacket is dropped.
+func TestFragmentSegmentsWithoutBuffers(t *testing.T) {
+	w := newWorld(t)
+	frame, v := superpacket(layers.IPProtocolUDP, 20000, 1472)
+	p := w.load(0, frame, v)
+	var held packet.List
+	for q := w.cache.Get(); q != nil; q = w.cache.Get() {
+		held.Push(q)
+	}
+	for range 20 { // 27 are needed
+		w.cache.Put(held.Pop())
+	}
+	gs := w.forward([]*packet.Packet{p})
+	w.is("no room", gs, "drop no_buffer")
+	if gs[0].p.Segs != 14 || w.f.Created != 0 {
+		t.Errorf("%d segments dropped, Created = %d", gs[0].p.Segs, w.f.Created)
+	}
+	w.cache.PutList(&held)
+}
+
+func TestFragmentSegmentsAllocatesNothing(t *testing.T) {
+	w := newWorld(t)
+	frame, v := superpacket(layers.IPProtocolUDP, 20000, 1472)
+	if n := testing.AllocsPerRun(20, func() {
+		p := w.load(0, frame, v)
+		w.cls.Batch([]*packet.Packet{p})
+		var cut packet.List
+		if why := w.f.cut(p, mtu1, &cut); why != 0 || cut.Len() != 27 {
+			t.Fatalf("%v, %d pieces", why, cut.Len())
+		}
+		w.cache.PutList(&cut)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	w.in, w.ended = 0, w.f.Created // not counted here
+}

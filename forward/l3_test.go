@@ -261,7 +261,16 @@ func TestRoutedGSO(t *testing.T) {
 		t.Errorf("Segs %d, vnet %+v; want 15, %+v", gs[0].p.Segs, gs[0].p.Vnet, v)
 	}
 	v.GSOSize++
-	w.is("does not fit: told, DF or not", w.sendGSO(0, b, v), "tx 0", "drop too_big")
+	if gs = w.sendGSO(0, b, v); len(gs) != 29 || gs[0].p.Flags&packet.Fragment == 0 {
+		t.Errorf("does not fit, may be cut: %v, want two fragments of each full segment", gs)
+	}
+	h.Flags = layers.IPv4DontFragment
+	b = build(ether(mac(0), hostA, layers.EthernetTypeIPv4), h, tcp, payload(20000))
+	gs = w.sendGSO(0, b, v)
+	w.is("does not fit, must not be cut", gs, "tx 0", "drop too_big")
+	if m := decode(t, gs[0].frame, false); m.typ != 3 || m.code != 4 || m.info != mtu1 || gs[1].p.Segs != 15 {
+		t.Errorf("%+v and %d segments dropped, want fragmentation needed with MTU %d, and 15", m, gs[1].p.Segs, mtu1)
+	}
 	h.DstIP = ip("10.0.3.2").AsSlice()
 	_ = tcp.SetNetworkLayerForChecksum(h)
 	b = build(ether(mac(0), hostA, layers.EthernetTypeIPv4), h, tcp, payload(20000))

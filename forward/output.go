@@ -64,22 +64,20 @@ func l3Size(p *packet.Packet) int {
 }
 
 // tooBig cuts an IPv4 packet that may be cut, and tells the sender of others.
-// A superpacket whose segments are too long is not cut, DF or not: its sender
-// takes the segment size from the path's MTU, which it is told.
 func (f *Forwarder) tooBig(s *Snapshot, r *fib.Route, dst netip.Addr, p *packet.Packet, now int64, out *Output) {
 	mtu := s.Ifaces[r.Iface].MTU
-	if p.Flags&packet.IPv4 == 0 || p.Bytes()[p.L3+6]&0x40 != 0 || p.Vnet.GSOType != packet.GSONone {
+	if p.Flags&packet.IPv4 == 0 || p.Bytes()[p.L3+6]&0x40 != 0 {
 		f.icmpError(s, p, icmpTooBig, uint32(mtu), now, out)
 		out.drop(p, packet.DropTooBig)
 		return
 	}
 	decrement(p)
-	var frags packet.List
-	if why := f.fragment(p, mtu, &frags); why != 0 {
+	var cut packet.List
+	if why := f.cut(p, mtu, &cut); why != 0 {
 		out.drop(p, why)
 		return
 	}
-	for q := frags.Pop(); q != nil; q = frags.Pop() {
+	for q := cut.Pop(); q != nil; q = cut.Pop() {
 		f.output(s, r.Iface, nextHop(r, dst), q, now, out)
 	}
 }

@@ -5,8 +5,6 @@ package offload
 import (
 	"encoding/binary"
 
-	"gvisor.dev/gvisor/pkg/tcpip/checksum"
-
 	"taprouter/packet"
 )
 
@@ -38,19 +36,10 @@ func complement(sum uint16) uint16 {
 
 // sumFrom adds up the frame from an offset in its head.
 func sumFrom(p *packet.Packet, from int) uint16 {
-	head, tail := p.Bytes()[from:], p.TailBytes()
-	sum := checksum.Checksum(head, 0)
-	if len(tail) == 0 {
-		return sum
+	var sum summer
+	c := start(p, from)
+	for b := c.take(p.Len()); b != nil; b = c.take(p.Len()) {
+		sum.add(b)
 	}
-	return checksum.Combine(sum, at(checksum.Checksum(tail, 0), len(head)))
-}
-
-// at is the sum of bytes that follow n others: at an odd place the two bytes
-// of each word are swapped.
-func at(sum uint16, n int) uint16 {
-	if n&1 != 0 {
-		return sum<<8 | sum>>8
-	}
-	return sum
+	return sum.sum
 }

@@ -4,13 +4,9 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math/rand/v2"
-	"net"
 	"testing"
 
-	"github.com/google/gopacket"
-	"github.com/google/gopacket/layers"
 	"gvisor.dev/gvisor/pkg/tcpip/checksum"
-	"pgregory.net/rapid"
 
 	"taprouter/packet"
 )
@@ -19,7 +15,7 @@ func cache(t interface {
 	Fatal(...any)
 	Cleanup(func())
 }) *packet.Cache {
-	pool, err := packet.NewPool(packet.Memory{Heads: 128, Tails: 4})
+	pool, err := packet.NewPool(packet.Memory{Heads: 128, Tails: 64})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,13 +31,18 @@ type shape struct {
 	options int // words of IPv4 or TCP options
 	ecn     bool
 	routed  bool // IPv6 with a routing header: the sum is over the final destination
+	fixedID bool // all segments have one IPv4 id
+	raw     bool // no Ethernet header
 }
 
 // super makes a superpacket of a shape with its metadata as classify leaves
-// them; the checksum field holds the sum of the pseudo header. headLen says
-// where the head ends and the tail begins.
-func super(c *packet.Cache, rng *rand.Rand, sh shape, payload, size, headLen int) *packet.Packet {
+// them; the checksum field holds the sum of the pseudo header. parts says how
+// the frame lies in memory: see lay.
+func super(c *packet.Cache, rng *rand.Rand, sh shape, payload, size int, parts ...int) *packet.Packet {
 	f := make([]byte, 12, 70000)
+	if sh.raw {
+		f = f[:0]
+	}
 	for i := range sh.vlans {
 		f = binary.BigEndian.AppendUint16(f, 0x8100)
 		f = binary.BigEndian.AppendUint16(f, uint16(i+1))
@@ -52,7 +53,9 @@ func super(c *packet.Cache, rng *rand.Rand, sh shape, payload, size, headLen int
 	}
 	p := c.Get()
 	if sh.v6 {
-		f = binary.BigEndian.AppendUint16(f, 0x86dd)
+		if !sh.raw {
+			f = binary.BigEndian.AppendUint16(f, 0x86dd)
+		}
 		p.L3, p.Flags = uint16(len(f)), packet.IPv6
 		h := make([]byte, 40)
 		h[0], h[6], h[7] = 0x60, sh.proto, 64
@@ -69,8 +72,13 @@ func super(c *packet.Cache, rng *rand.Rand, sh shape, payload, size, headLen int
 		binary.BigEndian.PutUint16(h[4:], uint16(len(h)-40+l4len+payload))
 		f = append(f, h...)
 	} else {
-		f = binary.BigEndian.AppendUint16(f, 0x0800)
+		if !sh.raw {
+			f = binary.BigEndian.AppendUint16(f, 0x0800)
+		}
 		p.L3, p.Flags = uint16(len(f)), packet.IPv4
+		if sh.fixedID {
+			p.Flags |= packet.FixedID
+		}
 		ihl := 20 + 4*sh.options
 		h := bytes.Repeat([]byte{1}, ihl) // options are no-ops
 		copy(h, make([]byte, 20))
@@ -111,15 +119,44 @@ func super(c *packet.Cache, rng *rand.Rand, sh shape, payload, size, headLen int
 	p.Vnet.CsumStart, p.Vnet.CsumOffset = p.L4, uint16(field)
 	binary.BigEndian.PutUint16(f[int(p.L4)+field:], pseudo(f, p, l4len+payload))
 	p.Segs = uint16((payload + size - 1) / size)
-	headLen = max(min(headLen, len(f), packet.HeadLen-packet.Headroom), hdr)
-	copy(p.Buffer()[packet.Headroom:], f[:headLen])
-	p.SetFrame(packet.Headroom, packet.Headroom+headLen)
-	if len(f) > headLen {
-		tail := c.GetTail()
-		copy(tail.B, f[headLen:])
-		p.SetTail(tail, 0, len(f)-headLen)
+	if sh.raw {
+		p.Flags |= packet.Raw
 	}
+	lay(c, p, f, hdr, parts)
 	return p
+}
+
+// lay puts a frame into p: parts are the lengths of its pieces, head and tail
+// in turn, of p and of packets that are appended to it. The headers stay
+// together, and what is left when parts end goes where it fits.
+func lay(c *packet.Cache, p *packet.Packet, f []byte, hdr int, parts []int) {
+	next := func(least, most int) []byte {
+		n := most
+		if len(parts) > 0 {
+			n, parts = parts[0], parts[1:]
+		}
+		n = min(max(n, least), most, len(f))
+		b := f[:n]
+		f = f[n:]
+		return b
+	}
+	for q := p; ; q = c.Get() {
+		head := next(hdr, packet.HeadLen-packet.Headroom)
+		hdr = 0
+		copy(q.Buffer()[packet.Headroom:], head)
+		q.SetFrame(packet.Headroom, packet.Headroom+len(head))
+		if tail := next(0, packet.TailLen); len(tail) > 0 {
+			t := c.GetTail()
+			copy(t.B[5:], tail)
+			q.SetTail(t, 5, len(tail))
+		}
+		if q != p {
+			p.Append(q, 0)
+		}
+		if len(f) == 0 {
+			return
+		}
+	}
 }
 
 // pseudo is the sum of the pseudo header.
@@ -135,112 +172,26 @@ func pseudo(f []byte, p *packet.Packet, l4len int) uint16 {
 	return checksum.Combine(checksum.Checksum(addrs, uint16(p.Proto)), uint16(l4len))
 }
 
-// right verifies an Ethernet frame with gopacket as the judge of its shape,
-// and both checksums. It gives the L4 payload and the TCP layer if there is one.
-func right(t interface{ Fatalf(string, ...any) }, f []byte) (payload []byte, tcp *layers.TCP, id uint16) {
-	pkt := gopacket.NewPacket(f, layers.LayerTypeEthernet, gopacket.Default)
-	if e := pkt.ErrorLayer(); e != nil {
-		t.Fatalf("a segment does not decode: %v", e.Error())
-	}
-	var src, dst net.IP
-	var total int
-	if ip, ok := pkt.Layer(layers.LayerTypeIPv4).(*layers.IPv4); ok {
-		if checksum.Checksum(ip.Contents, 0) != 0xffff {
-			t.Fatalf("wrong IPv4 header checksum")
-		}
-		src, dst, total, id = ip.SrcIP, ip.DstIP, int(ip.Length)-int(ip.IHL)*4, ip.Id
-	} else {
-		ip := pkt.Layer(layers.LayerTypeIPv6).(*layers.IPv6)
-		src, dst, total = ip.SrcIP, ip.DstIP, int(ip.Length)
-		if r, ok := pkt.Layer(layers.LayerTypeIPv6Routing).(*layers.IPv6Routing); ok {
-			dst, total = r.SourceRoutingIPs[0], total-len(r.Contents)
-		}
-	}
-	l4 := pkt.TransportLayer()
-	whole := append(append([]byte{}, l4.LayerContents()...), l4.LayerPayload()...)
-	proto := uint16(protoUDP)
-	if tt, ok := l4.(*layers.TCP); ok {
-		tcp, proto = tt, protoTCP
-	}
-	if len(whole) != total {
-		t.Fatalf("%d bytes behind the IP header, which says %d", len(whole), total)
-	}
-	sum := checksum.Checksum(src, checksum.Checksum(dst, proto))
-	if checksum.Checksum(whole, checksum.Combine(sum, uint16(total))) != 0xffff {
-		t.Fatalf("wrong L4 checksum")
-	}
-	return l4.LayerPayload(), tcp, id
-}
-
-// Segments of any superpacket are right, and together they are its payload.
-func TestSegmentsAreTheWhole(t *testing.T) {
-	c := cache(t)
-	rapid.Check(t, func(t *rapid.T) {
-		sh := shape{
-			proto: rapid.SampledFrom([]uint8{protoTCP, protoUDP}).Draw(t, "proto"), v6: rapid.Bool().Draw(t, "v6"),
-			vlans: rapid.IntRange(0, 2).Draw(t, "vlans"), options: rapid.IntRange(0, 3).Draw(t, "options"), ecn: rapid.Bool().Draw(t, "ecn"), routed: rapid.Bool().Draw(t, "routed"),
-		}
-		size := rapid.IntRange(1, 1500).Draw(t, "size")
-		payload := rapid.IntRange(size+1, min(60000, size*128)).Draw(t, "payload")
-		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
-		p := super(c, rng, sh, payload, size, rapid.IntRange(0, packet.HeadLen).Draw(t, "head"))
-		defer c.Put(p)
-		if !sh.routed && rapid.Bool().Draw(t, "spoilt") { // nobody relies on a guest's sum
-			p.Bytes()[p.Vnet.CsumStart+p.Vnet.CsumOffset] ^= 0x55
-		}
-		want := make([]byte, payload)
-		p.CopyOut(want, int(p.Vnet.HdrLen))
-		var s Segmenter
-		if why := s.Init(p); why != 0 {
-			t.Fatalf("Init: %v", why)
-		}
-		var got []byte
-		var hdr [MaxHeaders]byte
-		for i := range int(p.Segs) {
-			n, from, size := s.Segment(i, hdr[:])
-			a, b := Payload(p, from, size)
-			data, tcp, id := right(t, append(append(append([]byte{}, hdr[:n]...), a...), b...))
-			if tcp != nil {
-				last := i == int(p.Segs)-1
-				if tcp.Seq != 0xfffffff0+uint32(len(got)) || tcp.FIN != last || tcp.PSH != last || tcp.CWR != (sh.ecn && i == 0) || !tcp.ACK {
-					t.Fatalf("segment %d of %d: seq %x FIN %v PSH %v CWR %v", i, p.Segs, tcp.Seq, tcp.FIN, tcp.PSH, tcp.CWR)
-				}
-			}
-			if !sh.v6 && id != 0xfffe+uint16(i) {
-				t.Fatalf("segment %d: id %x", i, id)
-			}
-			got = append(got, data...)
-		}
-		if !bytes.Equal(got, want) {
-			t.Fatalf("the segments' payload differs from the superpacket's")
-		}
-	})
-}
-
-// A partial checksum is completed wherever head and tail meet.
+// A partial checksum is completed wherever the frame's pieces meet.
 func TestChecksum(t *testing.T) {
 	c := cache(t)
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, proto := range []uint8{protoTCP, protoUDP} {
 		for _, v6 := range []bool{false, true} {
 			for payload := 1; payload < 1400; payload += 61 {
-				for _, head := range []int{0, 100, 101, 2000} {
-					p := super(c, rng, shape{proto: proto, v6: v6}, payload, 1500, head)
+				for _, parts := range [][]int{nil, {0}, {100}, {101}, {101, 7, 0, 33}, {100, 0, 1, 0, 1, 2, 3}} {
+					p := super(c, rng, shape{proto: proto, v6: v6}, payload, 1500, parts...)
 					p.Vnet.GSOType = packet.GSONone
+					field := p.L4 + p.Vnet.CsumOffset
 					if why := Checksum(p); why != 0 || p.Vnet.Flags != 0 {
 						t.Fatalf("Checksum: %v, flags %x", why, p.Vnet.Flags)
 					}
-					f := make([]byte, p.Len())
-					p.CopyOut(f, 0)
-					if proto == protoUDP { // super leaves the length to segmentation; the sum counts it
-						binary.BigEndian.PutUint16(f[p.L4+4:], uint16(8+payload))
-						sum := binary.BigEndian.Uint16(f[p.L4+6:])
-						binary.BigEndian.PutUint16(f[p.L4+6:], ^checksum.Combine(^sum, uint16(8+payload)))
+					f := flat(p)
+					got := binary.BigEndian.Uint16(f[field:])
+					binary.BigEndian.PutUint16(f[field:], 0)
+					if want := l4Sum(f, p, f[p.L4:]); got != want {
+						t.Fatalf("%d bytes in parts %v: checksum %04x, want %04x", payload, parts, got, want)
 					}
-					if !v6 {
-						binary.BigEndian.PutUint16(f[p.L3+10:], ^checksum.Checksum(f[p.L3:p.L4], 0))
-					}
-					right(t, f)
 					c.Put(p)
 				}
 			}
@@ -264,12 +215,12 @@ func TestChecksumThatIsZero(t *testing.T) {
 
 func TestSegmentAllocatesNothing(t *testing.T) {
 	c := cache(t)
-	p := super(c, rand.New(rand.NewPCG(1, 2)), shape{proto: protoTCP}, 30000, 1400, 2000)
+	p := super(c, rand.New(rand.NewPCG(1, 2)), shape{proto: protoTCP}, 30000, 1400, 1000, 999, 998, 997, 996, 995, 994)
 	s, hdr := &Segmenter{}, make([]byte, MaxHeaders)
 	if n := testing.AllocsPerRun(100, func() {
 		s.Init(p)
-		for i := range int(p.Segs) {
-			s.Segment(i, hdr)
+		for range p.Segs {
+			s.Next(hdr)
 		}
 	}); n != 0 {
 		t.Errorf("segmenting allocates %v times", n)
@@ -288,6 +239,7 @@ func TestInitRefuses(t *testing.T) {
 	}{
 		{"nothing wrong, TCP", tcp4, func(*packet.Packet, []byte) {}, 0},
 		{"nothing wrong, UDP", udp6, func(*packet.Packet, []byte) {}, 0},
+		{"no segment left", tcp4, func(p *packet.Packet, _ []byte) { p.SegNext = p.Segs }, packet.DropOffload},
 		{"no segment size", tcp4, func(p *packet.Packet, _ []byte) { p.Vnet.GSOSize = 0 }, packet.DropOffload},
 		{"one segment too many", tcp4, func(p *packet.Packet, _ []byte) { p.Segs++ }, packet.DropOffload},
 		{"segments beyond 64 KiB", tcp4, func(p *packet.Packet, _ []byte) { p.Vnet.GSOSize, p.Segs = 0xffff, 1 }, packet.DropOffload},
@@ -303,7 +255,7 @@ func TestInitRefuses(t *testing.T) {
 		{"not IP", udp6, func(p *packet.Packet, _ []byte) { p.Flags = 0 }, packet.DropOffload},
 		{"neither TCP nor UDP", udp6, func(p *packet.Packet, _ []byte) { p.Proto = 132 }, packet.DropOffload},
 	} {
-		p := super(c, rand.New(rand.NewPCG(1, 2)), tt.shape, 1000, 300, packet.HeadLen)
+		p := super(c, rand.New(rand.NewPCG(1, 2)), tt.shape, 1000, 300)
 		tt.spoil(p, p.Bytes())
 		if got := new(Segmenter).Init(p); got != tt.want {
 			t.Errorf("%s: Init = %v, want %v", tt.name, got, tt.want)
@@ -312,20 +264,29 @@ func TestInitRefuses(t *testing.T) {
 	}
 }
 
-// Whatever the headers and the metadata are: Init refuses it, or Segment
-// reads and writes inside the headers and the frame.
+// Whatever the headers and the metadata are: Init refuses it, or Next reads
+// and writes inside the headers and the frame.
 func FuzzInit(f *testing.F) {
 	c := cache(f)
 	for _, sh := range []shape{{proto: protoTCP}, {proto: protoUDP, v6: true, vlans: 1}, {proto: protoTCP, v6: true, routed: true}} {
-		p := super(c, rand.New(rand.NewPCG(1, 2)), sh, 1000, 300, 2000)
-		f.Add(p.Bytes(), p.L3, p.L4, p.Vnet.HdrLen, uint16(300), p.Segs, sh.proto, sh.v6)
+		p := super(c, rand.New(rand.NewPCG(1, 2)), sh, 1000, 300)
+		f.Add(p.Bytes(), p.L3, p.L4, p.Vnet.HdrLen, uint16(300), p.Segs, sh.proto, sh.v6, uint16(400))
 	}
-	f.Add(make([]byte, 1000), uint16(0), uint16(0), uint16(65535), uint16(0), uint16(1), uint8(protoUDP), false)
-	f.Fuzz(func(t *testing.T, frame []byte, l3, l4, hdr, size, segs uint16, proto uint8, v6 bool) {
+	f.Add(make([]byte, 1000), uint16(0), uint16(0), uint16(65535), uint16(0), uint16(1), uint8(protoUDP), false, uint16(0))
+	f.Fuzz(func(t *testing.T, frame []byte, l3, l4, hdr, size, segs uint16, proto uint8, v6 bool, part uint16) {
+		if len(frame) > packet.HeadLen {
+			return
+		}
 		p := c.Get()
 		defer c.Put(p)
-		if !p.Set(frame) {
-			return
+		first := min(max(int(part), 1), len(frame))
+		p.Set(frame[:first])
+		for rest := frame[first:]; len(rest) > 0; { // and the rest as if GRO had merged it
+			n := min(max(int(part), 20), len(rest))
+			q := c.Get()
+			q.Set(rest[:n])
+			p.Append(q, 0)
+			rest = rest[n:]
 		}
 		p.L3, p.L4, p.Proto, p.Segs, p.Flags = l3, l4, proto, segs, packet.IPv4
 		if v6 {
@@ -338,11 +299,11 @@ func FuzzInit(f *testing.F) {
 		}
 		var b [MaxHeaders]byte
 		sum := 0
-		for i := range int(segs) {
-			n, from, k := s.Segment(i, b[:hdr:hdr])
-			data, more := Payload(p, from, k)
-			if n != int(hdr) || from != n+sum || len(data)+len(more) != k || k < 1 {
-				t.Fatalf("segment %d: %d bytes of headers, payload of %d bytes from %d", i, n, k, from)
+		for i := range segs {
+			n, payload := s.Next(b[:hdr:hdr])
+			k := len(bytes.Join(payload, nil))
+			if n != int(hdr) || k < 1 || n+k != s.Len(int(i)) {
+				t.Fatalf("segment %d: %d bytes of headers, %d of payload, Len %d", i, n, k, s.Len(int(i)))
 			}
 			sum += k
 		}
@@ -352,16 +313,33 @@ func FuzzInit(f *testing.F) {
 	})
 }
 
+// Headers and checksums of all segments of 60 kB.
 func BenchmarkSegment(b *testing.B) {
 	c := cache(b)
-	p := super(c, rand.New(rand.NewPCG(1, 2)), shape{proto: protoTCP}, 60000, 1448, 2000)
-	s, hdr := &Segmenter{}, make([]byte, MaxHeaders)
-	b.SetBytes(60000)
-	b.ReportAllocs()
-	for b.Loop() { // headers and checksums of all segments of 60 kB
-		s.Init(p)
-		for i := range int(p.Segs) {
-			s.Segment(i, hdr)
-		}
+	for _, bb := range []struct {
+		name  string
+		parts []int
+	}{{"memory=tail", nil}, {"memory=merged", merged(60000, 1448)}} {
+		b.Run(bb.name, func(b *testing.B) {
+			p := super(c, rand.New(rand.NewPCG(1, 2)), shape{proto: protoTCP}, 60000, 1448, bb.parts...)
+			defer c.Put(p)
+			s, hdr := &Segmenter{}, make([]byte, MaxHeaders)
+			b.SetBytes(60000)
+			b.ReportAllocs()
+			for b.Loop() {
+				s.Init(p)
+				for range p.Segs {
+					s.Next(hdr)
+				}
+			}
+		})
 	}
+}
+
+// merged gives the parts of a frame that GRO put together.
+func merged(payload, size int) (parts []int) {
+	for n := 54; payload > 0; n, payload = 0, payload-size {
+		parts = append(parts, n+min(size, payload), 0)
+	}
+	return parts
 }

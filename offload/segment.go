@@ -17,12 +17,12 @@ const (
 	tcpCWR = 0x80
 )
 
-// MaxHeaders is the largest header that Segment writes, in bytes.
+// MaxHeaders is the largest header that Next writes, in bytes.
 const MaxHeaders = 256
 
 // A Segmenter cuts one superpacket after the other. No packet is made: each
-// segment is a header of its own and a range of the superpacket's payload.
-// It is not safe for concurrent use.
+// segment is a header of its own and pieces of the superpacket's payload. It
+// is not safe for concurrent use.
 type Segmenter struct {
 	p       *packet.Packet
 	hdr     int // bytes of headers, Ethernet to L4
@@ -32,20 +32,28 @@ type Segmenter struct {
 	ipID    uint16
 	seq     uint32
 	pseudo  uint16 // sum of the pseudo header without the length
+
+	next int    // segment
+	at   cursor // where its payload begins
+	// A merged packet comes from one batch, each frame of it in two pieces at
+	// most.
+	pieces [2 * packet.MaxBatch][]byte
 }
 
-// Init takes on p, which classify found to be a TCP or UDP superpacket. p
-// stays the caller's and must not change until the last Segment, that of
-// index p.Segs - 1. The result is DropOffload if the headers do not allow it,
-// else 0.
+// Init takes on p, which classify found to be a TCP or UDP superpacket or GRO
+// made one; its segment p.SegNext is the first that Next gives. p stays the
+// caller's, and its frame must not change until the last segment. The result
+// is DropOffload if the headers do not allow it, else 0.
 func (s *Segmenter) Init(p *packet.Packet) packet.Reason {
 	b := p.Bytes()
-	*s = Segmenter{p: p, hdr: int(p.Vnet.HdrLen), l3: int(p.L3), l4: int(p.L4), size: int(p.Vnet.GSOSize)}
+	s.p, s.hdr, s.l3, s.l4, s.size = p, int(p.Vnet.HdrLen), int(p.L3), int(p.L4), int(p.Vnet.GSOSize)
 	s.payload = p.Len() - s.hdr
-	if s.size == 0 || s.payload <= 0 || int(p.Segs) != (s.payload+s.size-1)/s.size ||
+	if s.size == 0 || s.payload <= 0 || int(p.Segs) != (s.payload+s.size-1)/s.size || p.SegNext >= p.Segs ||
 		s.hdr > min(len(b), MaxHeaders) || s.l4 >= s.hdr || s.hdr-s.l3+s.size > 0xffff || !s.headers(b[:s.hdr]) {
 		return packet.DropOffload
 	}
+	s.next, s.at = int(p.SegNext), start(p, s.hdr)
+	s.at.skip(s.next * s.size)
 	return 0
 }
 
@@ -96,18 +104,30 @@ func (s *Segmenter) Len(i int) int { return s.hdr + min(s.size, s.payload-i*s.si
 // fold makes the ones' complement sum of a length, which may need 17 bits.
 func fold(n int) uint16 { return checksum.Combine(uint16(n>>16), uint16(n)) }
 
-// Segment writes the complete headers of segment i, from 0, into hdr, which
-// is at least MaxHeaders long. It gives their length and the range of the
-// frame, [from, from+n), that goes behind them.
-func (s *Segmenter) Segment(i int, hdr []byte) (length, from, n int) {
-	off := i * s.size
-	n = min(s.size, s.payload-off)
+// Next writes the complete headers of the next segment, from 0, into hdr,
+// which is at least MaxHeaders long. It gives their length and the payload
+// that goes behind them, in pieces that alias p's memory; the slice of pieces
+// is valid until the next call. The segments are p.Segs in all.
+func (s *Segmenter) Next(hdr []byte) (length int, payload [][]byte) {
+	i, off := s.next, s.next*s.size
+	n := min(s.size, s.payload-off)
+	s.next++
+	payload = s.pieces[:0]
+	var sum summer
+	for left := n; left > 0; {
+		b := s.at.take(left)
+		sum.add(b)
+		payload = append(payload, b)
+		left -= len(b)
+	}
 	h := hdr[:copy(hdr, s.p.Bytes()[:s.hdr])]
 	ip, l4 := h[s.l3:], h[s.l4:]
 	l4len := len(l4) + n
 	if s.p.Flags&packet.IPv4 != 0 {
 		binary.BigEndian.PutUint16(ip[2:], uint16(s.hdr-s.l3+n))
-		binary.BigEndian.PutUint16(ip[4:], s.ipID+uint16(i)) // increments, as Linux does
+		if s.p.Flags&packet.FixedID == 0 {
+			binary.BigEndian.PutUint16(ip[4:], s.ipID+uint16(i)) // increments, as Linux does
+		}
 		ip[10], ip[11] = 0, 0
 		binary.BigEndian.PutUint16(ip[10:], ^checksum.Checksum(ip[:s.l4-s.l3], 0))
 	} else {
@@ -121,10 +141,9 @@ func (s *Segmenter) Segment(i int, hdr []byte) (length, from, n int) {
 		binary.BigEndian.PutUint16(l4[4:], uint16(l4len))
 	}
 	l4[field], l4[field+1] = 0, 0
-	sum := checksum.Checksum(l4, checksum.Combine(s.pseudo, uint16(l4len)))
-	sum = checksum.Combine(sum, s.sumPayload(s.hdr+off, n)) // headers are even
-	binary.BigEndian.PutUint16(l4[field:], complement(sum))
-	return s.hdr, s.hdr + off, n
+	head := checksum.Checksum(l4, checksum.Combine(s.pseudo, uint16(l4len)))
+	binary.BigEndian.PutUint16(l4[field:], complement(checksum.Combine(head, sum.sum))) // headers are even
+	return s.hdr, payload
 }
 
 // tcp sets what differs between segments: sequence number, and the flags
@@ -137,27 +156,4 @@ func (s *Segmenter) tcp(h []byte, i, off, n int) {
 	if i > 0 {
 		h[13] &^= tcpCWR
 	}
-}
-
-func (s *Segmenter) sumPayload(from, n int) uint16 {
-	a, b := Payload(s.p, from, n)
-	sum := checksum.Checksum(a, 0)
-	if len(b) > 0 {
-		sum = checksum.Combine(sum, at(checksum.Checksum(b, 0), len(a)))
-	}
-	return sum
-}
-
-// Payload gives n bytes of p's frame from offset from, which must be in it,
-// as one or two pieces: head, then tail. They alias the packet's memory.
-func Payload(p *packet.Packet, from, n int) (a, b []byte) {
-	head, tail := p.Bytes(), p.TailBytes()
-	if from >= len(head) {
-		from -= len(head)
-		return tail[from : from+n], nil
-	}
-	if from+n <= len(head) {
-		return head[from : from+n], nil
-	}
-	return head[from:], tail[:from+n-len(head)]
 }

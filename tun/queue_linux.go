@@ -167,21 +167,20 @@ func (w *Writer) write(q *Queue, p *packet.Packet) unix.Errno {
 }
 
 // WriteSegment writes one segment of software segmentation: its headers and
-// up to two pieces of payload, with an empty vnet header where q carries one.
-// hdr must lie outside the Go stack and b may be nil.
-func (w *Writer) WriteSegment(q *Queue, hdr, a, b []byte) unix.Errno {
+// its payload in pieces, with an empty vnet header where q carries one. hdr
+// must lie outside the Go stack; all stays the caller's.
+func (w *Writer) WriteSegment(q *Queue, hdr []byte, payload [][]byte) unix.Errno {
 	n := 0
 	if q.vnet != 0 {
 		w.iov.set(0, w.hdr[:q.vnet]) // never written to: all zero
 		n = 1
 	}
-	for _, piece := range [3][]byte{hdr, a, b} {
-		if len(piece) != 0 {
-			w.iov.set(n, piece)
-			n++
-		}
+	w.iov.set(n, hdr)
+	for _, piece := range payload {
+		n++
+		w.iov.set(n, piece)
 	}
-	return w.iov.writev(q.fd, n)
+	return w.iov.writev(q.fd, n+1)
 }
 
 // The vnet header is in host byte order (legacy), which on every platform we
