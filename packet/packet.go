@@ -23,7 +23,7 @@ const (
 	// largest frame a TAP gives: 65535 + Ethernet 14 + two VLAN tags 8.
 	TailLen = 1 << 16
 	// MaxBatch is the largest number of packets that one Batch carries.
-	MaxBatch = 64
+	MaxBatch = 256
 	// NoPort is the port index that names no port.
 	NoPort = 0xffff
 )

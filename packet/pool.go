@@ -25,9 +25,11 @@ type Pool struct {
 	cache []*Cache
 }
 
+const minHeads = 64
+
 // NewPool allocates the packets and tails of m.
 func NewPool(m Memory) (*Pool, error) {
-	if m.Heads < MaxBatch || m.Tails < 1 {
+	if m.Heads < minHeads || m.Tails < 1 {
 		return nil, errors.New("packet: a pool needs at least 64 heads and a tail")
 	}
 	p := &Pool{mem: m, heads: newDepot[Packet](m.Heads), tails: newDepot[Tail](m.Tails)}
@@ -85,7 +87,7 @@ func (p *Pool) Close() {
 }
 
 const (
-	cacheHeads = 4 * MaxBatch
+	cacheHeads = 2 * MaxBatch
 	cacheTails = 32
 )
 

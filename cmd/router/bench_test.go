@@ -18,7 +18,7 @@ func TestBenchErrors(t *testing.T) {
 		{"bench xmit all", "takes flags only"},
 		{"bench xmit --table 0", "tables 1 to 8"},
 		{"bench xmit --threads 0", "--threads 0: want 1 to"},
-		{"bench xmit --burst 65", "--burst 65: want 1 to 64"},
+		{"bench xmit --burst 257", "--burst 257: want 1 to 256"},
 		{"bench xmit --rounds 0", "--rounds 0: want 1 or more"},
 		{"bench xmit --duration 1", "missing unit"},
 		{"bench xmit --duration 1us", "want 1ms or more"},

@@ -40,9 +40,6 @@ func (d *decoder) fillPort(p *Port, workers int) {
 	if !d.has(&p.XPS.FlowTableCnt) && (p.Queues == 1 || p.NAPI) {
 		p.XPS.FlowTableCnt = 0 // no choice, or (IFF_NAPI) no order to keep
 	}
-	if p.Host.TxQueueLen == 0 {
-		p.Host.TxQueueLen = p.TxQueueLen
-	}
 	q := &p.Qdisc
 	if q.Root.Kind == "" && p.Queues > 1 {
 		q.Root.Kind = MQ

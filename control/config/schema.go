@@ -34,7 +34,7 @@ func parseVersion(s string) (int, string) {
 }
 
 func port(p *Port) setter {
-	*p = Port{Type: TAP, MTU: DefaultMTU, TxQueueLen: DefaultTxQueueLen, VnetHdr: true, Steering: SteerKernel, Host: Host{Up: true}}
+	*p = Port{Type: TAP, MTU: DefaultMTU, TxQueueLen: DefaultTxQueueLen, VnetHdr: true, Steering: SteerKernel, Host: Host{Up: true, TxQueueLen: DefaultHostTxQueueLen}}
 	p.XPS = XPS{FlowTableCnt: DefaultFlowTable, Mode: Inflight}
 	return required(&p.Name, "a port", mapping("a port",
 		field{"name", ifname(&p.Name)},
