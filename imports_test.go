@@ -28,6 +28,7 @@ var arrows = map[string][]string{
 	"classify":    {"packet"},
 	"fib":         {},
 	"forward":     {"packet", "fib", "offload"},
+	"gro":         {"packet"},
 	"offload":     {"packet"},
 	"qdisc":       {"packet", "internal/minheap", "internal/step"},
 	"tun":         {"packet"},
@@ -35,7 +36,7 @@ var arrows = map[string][]string{
 	"xpsflow":     {"packet"},
 
 	// Only the composer knows their order.
-	"dataplane": {"packet", "tun", "classify", "offload", "forward", "fib", "xpsflow", "qdisc", "bql", "internal/minheap"},
+	"dataplane": {"packet", "tun", "classify", "gro", "offload", "forward", "fib", "xpsflow", "qdisc", "bql", "internal/minheap"},
 
 	// ==== control plane above, data path below; nothing below imports above ====
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"taprouter/bql"
+	"taprouter/gro"
 	"taprouter/packet"
 	"taprouter/qdisc"
 	"taprouter/tun"
@@ -28,6 +29,7 @@ type PortConfig struct {
 	Name       string
 	Queues     []*tun.Queue // by kernel queue index; the caller opened and will close them
 	Accept     Accept
+	GRO        bool       // merge what the port reads
 	TxQueueLen int        // packets of one band of one queue's ring
 	Qdisc      qdisc.Spec // root: "mq" or a kind that serves all queues
 	Child      qdisc.Spec // of mq's children
@@ -63,9 +65,11 @@ type rxQueue struct {
 	port           uint16
 	worker         *Worker
 	token          uint32 // of its event in the worker's poller
+	gro            bool   // merge; changed in a pause
 	ready          bool   // in worker.ready; the worker's own
 	_              [64]byte
-	packets, bytes uint64 // the worker's; read in a pause
+	packets, bytes uint64    // the worker's; read in a pause, like the next
+	merged         gro.Stats // what became of them
 }
 
 // count adds what was read, in wire packets, once a batch.
@@ -86,7 +90,7 @@ func newPort(dp *Dataplane, index int, cfg PortConfig, share int) (*Port, error)
 	p.steer = xpsflow.New(len(dp.workers)+1, len(cfg.Queues))
 	for i, q := range cfg.Queues {
 		reader := dp.workers[(i+cfg.RxOffset)%len(dp.workers)]
-		p.rx = append(p.rx, &rxQueue{q: q, port: uint16(index), worker: reader})
+		p.rx = append(p.rx, &rxQueue{q: q, port: uint16(index), worker: reader, gro: cfg.GRO})
 		t := newTxQueue(p, i, q)
 		p.tx = append(p.tx, t)
 		p.steer.SetCounters(i, t.dql.EnqueueOps(), t.dql.CompletedOps())

@@ -72,6 +72,30 @@ func (dp *Dataplane) SetHop(dev string, period time.Duration) error {
 
 const minHop = 100 * time.Microsecond
 
+// SetGRO says whether what a port reads is merged. It takes effect with the
+// next batch; nothing is reordered or lost.
+func (dp *Dataplane) SetGRO(dev string, on bool) error {
+	p, err := dp.port(dev)
+	if err != nil {
+		return err
+	}
+	return dp.quiesce(func() error {
+		for _, rx := range p.rx {
+			rx.gro = on
+		}
+		return nil
+	})
+}
+
+// GRO reports whether what the port reads is merged.
+func (p *Port) GRO() (on bool) {
+	_ = p.dp.quiesce(func() error {
+		on = p.rx[0].gro
+		return nil
+	})
+	return on
+}
+
 // SetFlowTable gives a port a flow table of at least n buckets, 0 for none,
 // in this mode. Packets in flight keep their order across the change.
 func (dp *Dataplane) SetFlowTable(dev string, n int, mode xpsflow.Mode) error {

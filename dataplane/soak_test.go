@@ -43,6 +43,8 @@ func TestSoak(t *testing.T) {
 	t.Logf("%v, seed %d", limit, seed)
 	r := newRig(t, 3, ports, queues, func(p *PortConfig) {
 		switch p.Name {
+		case "p0":
+			p.GRO = true
 		case "p1":
 			for _, q := range p.Queues {
 				_ = unix.SetsockoptInt(q.FD(), unix.SOL_SOCKET, unix.SO_SNDBUF, 16<<10)
@@ -91,6 +93,13 @@ func TestSoak(t *testing.T) {
 	if read.Load() != wanted {
 		t.Errorf("%d frames came out of the sockets, %d were written", read.Load(), wanted)
 	}
+	var merged uint64
+	for _, q := range r.dp.Ports()[0].QueueStats() {
+		merged += q.GRO.Merged
+	}
+	if t.Logf("%d frames were merged into others", merged); merged == 0 {
+		t.Error("nothing was merged")
+	}
 	for _, p := range r.dp.Ports() {
 		if n := p.Steer().InFlight(); n != 0 {
 			t.Errorf("%s: %d packets in flight at the end", p.Name, n)
@@ -128,7 +137,7 @@ func (r *rig) burst(rng *rand.Rand, q int, stop chan struct{}, sent *atomic.Uint
 				dst, flow = byte(2+rng.IntN(3)), uint16(1+q*64+rng.IntN(16))
 			}
 			seq++
-			if r.peers[0][q].TrySend(frame(dst, 1, flow, seq)) != nil {
+			if r.peers[0][q].TrySend(datagram(dst, 1, flow, seq)) != nil {
 				break // the ring is full
 			}
 			sent.Add(1)
@@ -202,7 +211,7 @@ func (r *rig) changeAll(rng *rand.Rand, stop chan struct{}) {
 		case <-time.After(time.Duration(rng.IntN(4000)) * time.Microsecond):
 		}
 		dev, q := fmt.Sprintf("p%d", 1+rng.IntN(3)), rng.IntN(4)
-		what := []string{"root", "mq", "child", "change", "len", "table", "map", "hop", "queues", "bql", "load", "down"}[rng.IntN(12)]
+		what := []string{"root", "mq", "child", "change", "len", "table", "map", "hop", "queues", "bql", "load", "down", "gro"}[rng.IntN(13)]
 		done[what]++
 		switch what {
 		case "root":
@@ -229,6 +238,8 @@ func (r *rig) changeAll(rng *rand.Rand, stop chan struct{}) {
 			if dev != "p1" {
 				r.check(r.dp.SetLoad(dev, q, time.Duration(rng.IntN(3))*time.Millisecond))
 			}
+		case "gro": // of what is read: only port 0 has traffic
+			r.check(r.dp.SetGRO("p0", rng.IntN(3) > 0))
 		case "down":
 			if rng.IntN(4) == 0 {
 				r.dp.PortDown(int(dev[1]-'0'), packet.DropLinkDown)

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"taprouter/gro"
 	"taprouter/packet"
 )
 
@@ -169,6 +170,7 @@ type QueueStats struct {
 	Segmented, Checksummed                 uint64 // done in software
 	GSORefused                             uint64 // superpackets that the device refused
 	Stopped                                bool
+	GRO                                    gro.Stats
 }
 
 // QueueStats gives the counters of each queue, at one moment.
@@ -178,7 +180,7 @@ func (p *Port) QueueStats() (all []QueueStats) {
 			tx := p.tx[i]
 			all = append(all, QueueStats{
 				RxPackets: rx.packets, RxBytes: rx.bytes, TxPackets: tx.packets, TxBytes: tx.bytes,
-				DriverStops: tx.driverStops, Segmented: tx.segmented, Checksummed: tx.csummed, GSORefused: tx.gsoRefused, Stopped: tx.Stopped(),
+				DriverStops: tx.driverStops, Segmented: tx.segmented, Checksummed: tx.csummed, GSORefused: tx.gsoRefused, Stopped: tx.Stopped(), GRO: rx.merged,
 			})
 		}
 		return nil

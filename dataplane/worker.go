@@ -9,6 +9,7 @@ import (
 
 	"taprouter/classify"
 	"taprouter/forward"
+	"taprouter/gro"
 	"taprouter/internal/minheap"
 	"taprouter/offload"
 	"taprouter/packet"
@@ -31,6 +32,7 @@ type Worker struct {
 	reader *tun.Reader
 	writer tun.Writer
 	cls    *classify.Classifier
+	gro    gro.Merger
 	fwd    *forward.Forwarder
 	snap   *forward.Snapshot
 
@@ -149,6 +151,9 @@ func (w *Worker) receive(rx *rxQueue) bool {
 		}
 		w.cls.Batch(pkts)
 		rx.count(pkts)
+		if rx.gro {
+			pkts = w.gro.Merge(pkts, &rx.merged)
+		}
 		w.fwd.Forward(w.snap, pkts, w.now, &w.out)
 		w.transmit()
 	}

@@ -48,9 +48,9 @@ func changes(object string, o *options) []*cobra.Command {
 			"Change which workers prefer a queue, or the flow table; live, in order",
 			o.complete("dev", "queue", "workers", "flow_table_cnt", "mode", "hop"), parseXPS)
 	case "link":
-		return set("set dev NAME txqueuelen N | set dev NAME queues N | set dev NAME steering kernel|random|hash | set dev NAME gso on",
-			"Change the length or the number of a port's queues, how the kernel chooses among them, or send refused superpackets again",
-			o.complete("dev", "txqueuelen", "queues", "steering", "gso"), parseLink)
+		return set("set dev NAME txqueuelen N | set dev NAME queues N | set dev NAME steering kernel|random|hash | set dev NAME gro on|off | set dev NAME gso on",
+			"Change the length or the number of a port's queues, how the kernel chooses among them, merging, or send refused superpackets again",
+			o.complete("dev", "txqueuelen", "queues", "steering", "gro", "gso"), parseLink)
 	case "bql":
 		return set("set dev NAME queue N limit_min|limit_max|hold_time|stall_thrs|stall_max VALUE", "Change a byte queue limit",
 			o.complete("dev", "queue", "limit_min", "limit_max", "hold_time", "stall_thrs", "stall_max"), parseBQL)
@@ -97,6 +97,14 @@ func parseLink(args []string) (what string, c api.Change, err error) {
 		s, err := tun.ParseSteering(w["steering"])
 		c.How = s.String()
 		return "steering", c, err
+	}
+	if hasWord(args, "gro") {
+		w, err := keywords(args, "dev", "gro")
+		if err == nil && w["gro"] != "on" && w["gro"] != "off" {
+			err = fmt.Errorf("gro %q: want on or off", w["gro"])
+		}
+		c.Dev, c.GRO = w["dev"], w["gro"] == "on"
+		return "gro", c, err
 	}
 	if hasWord(args, "gso") {
 		w, err := keywords(args, "dev", "gso")

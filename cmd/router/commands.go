@@ -48,6 +48,7 @@ for namespaces CAP_SYS_ADMIN, and for a steering that is not kernel CAP_BPF.
       backpressure: false         # the kernel stops senders when it holds that many, where it else drops (Linux 7.2)
       steering: kernel            # or hash: flows stay on their queue; random: reorders (see router help link)
       accept: [csum, tso, uso]    # offloads the reader takes; [] does them in software
+      gro: true                   # merge packets of a flow that are read together; default: vnet_hdr
     - name: tapb
       netns: ns2
       create: true

@@ -31,6 +31,8 @@ func (o *options) complete(words ...string) completion {
 			return []string{"inflight", "dql"}, cobra.ShellCompDirectiveNoFileComp
 		case "steering":
 			return []string{"kernel", "random", "hash"}, cobra.ShellCompDirectiveNoFileComp
+		case "gro":
+			return []string{"on", "off"}, cobra.ShellCompDirectiveNoFileComp
 		case "gso":
 			return []string{"on"}, cobra.ShellCompDirectiveNoFileComp
 		case "workers":

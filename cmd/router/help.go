@@ -16,6 +16,12 @@ instead. -s adds wire packets and bytes of each queue, and what was dropped;
 "stops" counts how often the device had no room. host-bridge is the kernel's
 bridge that the netdev joins, "problem" what keeps frames from passing there.
 
+With gro, packets of one flow that are read together go through the router as
+one superpacket and leave as they came, in segments where the reader takes no
+other; it is on where the port has a vnet header. -s says how many superpackets
+were made, of how many packets, and how many had to stay apart because their
+checksum was wrong.
+
 A kernel that refuses a shape of superpackets (tcp4, tcp6 or udp, with EINVAL)
 gets them in segments; after a few in a row the port segments all of that shape,
 which is shown, until "gso on".
@@ -30,6 +36,7 @@ hash and random are eBPF programs and need CAP_BPF.`,
   router link set dev tapa txqueuelen 500   # packets of a band of a queue
   router link set dev tapa queues 1         # of those it was opened with
   router link set dev tapa steering hash    # or kernel, random
+  router link set dev tapa gro off          # merge nothing that it reads
   router link set dev tapa gso on           # send refused superpackets again`,
 		showing("links", func(l api.Link) []string { return []string{l.Name, l.Master} },
 			func(w io.Writer, all []api.Link, o *options, _ string) { api.PrintLinks(w, all, o.stats) })},

@@ -157,7 +157,7 @@ func (r *router) dataplaneConfig() dataplane.Config {
 		pc := dataplane.PortConfig{
 			Name: p.conf.Name, Queues: p.dev.Queues(), TxQueueLen: p.conf.TxQueueLen,
 			Qdisc: p.conf.Qdisc.Root, Child: p.conf.Qdisc.Child, Line: dataplane.LineConfig(p.conf.Line),
-			FlowTable: p.conf.XPS.FlowTableCnt, FlowMode: mode, Fault: r.faults[p.conf.Name],
+			FlowTable: p.conf.XPS.FlowTableCnt, FlowMode: mode, GRO: p.conf.GRO, Fault: r.faults[p.conf.Name],
 		}
 		for _, a := range []struct {
 			on  bool

@@ -71,6 +71,7 @@ func (f *fake) SetFlowTable(dev string, n int, mode string) error {
 func (f *fake) SetTxQueueLen(dev string, n int) error { return f.note("len", dev, n) }
 func (f *fake) SetQueues(dev string, n int) error     { return f.note("queues", dev, n) }
 func (f *fake) SetSteering(dev, how string) error     { return f.note("steering", dev, how) }
+func (f *fake) SetGRO(dev string, on bool) error      { return f.note("gro", dev, on) }
 func (f *fake) SetGSO(dev string) error               { return f.note("gso", dev) }
 func (f *fake) SetBQL(dev string, q int, key string, v uint64) error {
 	return f.note("bql", dev, q, key, v)
@@ -168,6 +169,8 @@ func TestSet(t *testing.T) {
 		{"link set dev tapb txqueuelen 10", "len tapb 10"},
 		{"link set dev tapb queues 1", "queues tapb 1"},
 		{"link set dev tapb steering hash", "steering tapb hash"},
+		{"link set dev tapb gro off", "gro tapb false"},
+		{"link set gro on dev tapb", "gro tapb true"},
 		{"link set dev tapb gso on", "gso tapb"},
 		{"bql set dev tapa queue 1 limit_max max", "bql tapa 1 limit_max 1879048192"},
 		{"bql set dev tapa queue 1 hold_time 0", "bql tapa 1 hold_time 0"},
@@ -209,6 +212,8 @@ func TestSet(t *testing.T) {
 		{"link set dev tapa", 1, "txqueuelen is missing"},
 		{"link set dev tapa steering rss", 1, `steering "rss": want kernel, random or hash`},
 		{"link set dev tapa steering", 1, "steering needs a value"},
+		{"link set dev tapa gro yes", 1, `gro "yes": want on or off`},
+		{"link set dev tapa gro on queues 2", 1, `"queues": want dev, gro`},
 		{"link set dev tapa gso off", 1, "want on"},
 		{"link set dev tapa steering hash queues 2", 1, `"steering": want dev, queues`},
 		{"bql set dev tapa queue 0 limit 5", 1, `"limit": want`},
@@ -256,8 +261,9 @@ func TestCompletion(t *testing.T) {
 		{"link dev", "tapa tapb"},
 		{"xps set dev tapa queue 0", "workers flow_table_cnt mode hop"},
 		{"xps set dev tapa flow_table_cnt 5 mode", "inflight dql"},
-		{"link set dev tapa", "txqueuelen queues steering gso"},
+		{"link set dev tapa", "txqueuelen queues steering gro gso"},
 		{"link set dev tapa steering", "kernel random hash"},
+		{"link set dev tapa gro", "on off"},
 		{"bql set queue", ""},
 		{"qdisc replace dev", "tapa tapb"},
 		{"qdisc replace dev tapa", "root parent"},

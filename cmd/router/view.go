@@ -89,7 +89,7 @@ func accepts(l *api.Link, a dataplane.Accept) {
 
 func (r *router) linkCounters(l *api.Link, h *hostPort, i int) {
 	p := r.dp.Ports()[i]
-	l.QueuesUsed, l.GSOOff = p.Steer().Queues(), p.Refused().Names()
+	l.QueuesUsed, l.GRO, l.GSOOff = p.Steer().Queues(), p.GRO(), p.Refused().Names()
 	for q, s := range p.QueueStats() {
 		l.Queues = append(l.Queues, api.Queue{
 			Queue: q, RxWorker: p.RxWorker(q), RxPackets: s.RxPackets, RxBytes: s.RxBytes,
@@ -98,6 +98,9 @@ func (r *router) linkCounters(l *api.Link, h *hostPort, i int) {
 		l.Segments += s.Segmented
 		l.Checksums += s.Checksummed
 		l.GSORefused += s.GSORefused
+		l.GROTrains += s.GRO.Trains
+		l.GROMerged += s.GRO.Merged
+		l.GROBadCsum += s.GRO.BadCsum
 	}
 	for _, n := range r.dp.Drops(i) {
 		l.Dropped += n
@@ -307,6 +310,9 @@ func (r *router) SetFlowTable(dev string, buckets int, mode string) error {
 
 // SetTxQueueLen is `router link set dev X txqueuelen N`.
 func (r *router) SetTxQueueLen(dev string, n int) error { return r.dp.SetTxQueueLen(dev, n) }
+
+// SetGRO is `router link set dev X gro on|off`.
+func (r *router) SetGRO(dev string, on bool) error { return r.dp.SetGRO(dev, on) }
 
 // SetGSO is `router link set dev X gso on`.
 func (r *router) SetGSO(dev string) error { return r.dp.SetGSO(dev) }

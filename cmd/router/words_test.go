@@ -24,7 +24,7 @@ func TestParseList(t *testing.T) {
 // Whatever is typed, a change that is understood has a port and sane numbers.
 func FuzzChanges(f *testing.F) {
 	for _, s := range []string{
-		"dev a queue 1 workers 0,2-3", "dev a flow_table_cnt 5 mode dql", "dev a txqueuelen 9", "dev a queues 2", "dev a steering hash", "dev a queue 0 limit_max max",
+		"dev a queue 1 workers 0,2-3", "dev a flow_table_cnt 5 mode dql", "dev a txqueuelen 9", "dev a queues 2", "dev a steering hash", "dev a gro off", "dev a queue 0 limit_max max",
 		"dev a root mq", "dev a parent :1 pfifo_fast", "dev a parent : mq", "dev a root mq child fq limit 5", "dev a parent :2 fq weights 16384 16384 16384", "dev", "parent", "dev mode mode dev", "queues queues",
 	} {
 		f.Add(s)

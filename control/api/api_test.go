@@ -31,7 +31,7 @@ func (f *fake) Status() Status {
 func (f *fake) Links() []Link {
 	return []Link{{Index: 0, Name: "tapa", Type: "tap", OperState: "UP", MTU: 1500, TxQueueLen: 1000, MAC: "02:00:00:00:00:fe", HostMAC: "02:00:00:00:00:01", NetNS: "ns1",
 		Addresses: []string{"10.0.0.254/24", "fd00::fe/64"}, VnetHdr: true, Offloads: []string{"csum", "tso4"}, Accept: []string{"csum"}, Software: []string{"tso", "uso"},
-		Segments: 7, Checksums: 8, Dropped: 9, KernelDrop: 10, GSORefused: 11, GSOOff: []string{"tcp4", "udp"}, QueuesUsed: 1, Steering: "hash", Queues: []Queue{{Queue: 0, RxPackets: 1, RxBytes: 2, TxPackets: 3, TxBytes: 4, TxStops: 5}}}}
+		Segments: 7, Checksums: 8, Dropped: 9, KernelDrop: 10, GRO: true, GROTrains: 12, GROMerged: 13, GROBadCsum: 14, GSORefused: 11, GSOOff: []string{"tcp4", "udp"}, QueuesUsed: 1, Steering: "hash", Queues: []Queue{{Queue: 0, RxPackets: 1, RxBytes: 2, TxPackets: 3, TxBytes: 4, TxStops: 5}}}}
 }
 
 func (f *fake) Qdiscs() []Qdisc {
@@ -88,6 +88,7 @@ func (f *fake) SetFlowTable(dev string, n int, mode string) error {
 func (f *fake) SetTxQueueLen(dev string, n int) error { return f.note(dev, "len", n) }
 func (f *fake) SetQueues(dev string, n int) error     { return f.note(dev, "queues", n) }
 func (f *fake) SetSteering(dev, how string) error     { return f.note(dev, "steering", how) }
+func (f *fake) SetGRO(dev string, on bool) error      { return f.note(dev, "gro", on) }
 func (f *fake) SetGSO(dev string) error               { return f.note(dev, "gso") }
 func (f *fake) SetBQL(dev string, q int, key string, v uint64) error {
 	return f.note(dev, "bql", q, key, v)
@@ -148,7 +149,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 	changes := map[string]Change{
 		"xps": {Dev: "a", Queue: 1, Workers: []int{0, 1}}, "flow_table": {Dev: "a", Buckets: 64, Mode: "dql"}, "txqlen": {Dev: "a", Len: 10},
-		"queues": {Dev: "a", Queues: 3}, "steering": {Dev: "a", How: "hash"}, "gso": {Dev: "a"}, "bql": {Dev: "a", Key: "limit_max", Value: 9}, "qdisc": {Dev: "a", Child: -1, Kind: "mq"},
+		"queues": {Dev: "a", Queues: 3}, "steering": {Dev: "a", How: "hash"}, "gro": {Dev: "a", GRO: true}, "gso": {Dev: "a"}, "bql": {Dev: "a", Key: "limit_max", Value: 9}, "qdisc": {Dev: "a", Child: -1, Kind: "mq"},
 		"qdisc_change": {Dev: "a", Child: 1, Kind: "fq", Options: []string{"limit", "5"}},
 		"hop":          {Dev: "a", Period: time.Millisecond}, "load": {Dev: "a", Queue: 1, Period: time.Second},
 	}
@@ -256,14 +257,14 @@ func TestTexts(t *testing.T) {
 			func(b *bytes.Buffer) { PrintLines(b, f.Lines()[:1], true) }},
 		{"link show", "0: tapa: <TAP> mtu 1500 qlen 1000 queues 1 state UP steering hash netns ns1\n" +
 			"    link/ether 02:00:00:00:00:fe host 02:00:00:00:00:01\n    inet 10.0.0.254/24\n    inet6 fd00::fe/64\n" +
-			"    offloads from the kernel: csum,tso4; to it: csum; in software: tso,uso\n    superpackets that the device refuses, sent in segments: tcp4,udp\n",
+			"    offloads from the kernel: csum,tso4; to it: csum; in software: tso,uso; gro on\n    superpackets that the device refuses, sent in segments: tcp4,udp\n",
 			func(b *bytes.Buffer) { PrintLinks(b, f.Links(), false) }},
-		{"link show, steering kernel", "3: tapb: <TUN> mtu 0 qlen 0 queues 0 state DOWN\n    offloads from the kernel: none; to it: none; in software: none\n",
+		{"link show, steering kernel", "3: tapb: <TUN> mtu 0 qlen 0 queues 0 state DOWN\n    offloads from the kernel: none; to it: none; in software: none; gro off\n",
 			func(b *bytes.Buffer) {
 				PrintLinks(b, []Link{{Index: 3, Name: "tapb", Type: "tun", OperState: "DOWN", Steering: "kernel"}}, false)
 			}},
 		{"link show, in a kernel bridge", "3: tapb: <TAP> mtu 0 qlen 0 queues 0 state UP host-bridge br-vm0\n    problem: vm1 in bridge br-vm0 is set down: ip link set vm1 up\n" +
-			"    offloads from the kernel: none; to it: none; in software: none\n",
+			"    offloads from the kernel: none; to it: none; in software: none; gro off\n",
 			func(b *bytes.Buffer) {
 				PrintLinks(b, []Link{{
 					Index: 3, Name: "tapb", Type: "tap", OperState: "UP", Steering: "kernel", HostBridge: "br-vm0",

@@ -161,6 +161,7 @@ type Change struct {
 	Len      int      `json:"txqlen,omitempty"`
 	Queues   int      `json:"queues,omitempty"`
 	How      string   `json:"steering,omitempty"`
+	GRO      bool     `json:"gro,omitempty"`
 	Key      string   `json:"key,omitempty"`
 	Value    uint64   `json:"value,omitempty"`
 	Child    int      `json:"child,omitempty"`
@@ -195,6 +196,7 @@ func handler(r Router) http.Handler {
 		"hop":          func(c Change) error { return r.SetHop(c.Dev, c.Period) },
 		"load":         func(c Change) error { return r.SetLoad(c.Dev, c.Queue, c.Period) },
 		"txqlen":       func(c Change) error { return r.SetTxQueueLen(c.Dev, c.Len) },
+		"gro":          func(c Change) error { return r.SetGRO(c.Dev, c.GRO) },
 		"gso":          func(c Change) error { return r.SetGSO(c.Dev) },
 		"queues":       func(c Change) error { return r.SetQueues(c.Dev, c.Queues) },
 		"steering":     func(c Change) error { return r.SetSteering(c.Dev, c.How) },

@@ -88,7 +88,7 @@ func PrintLinks(w io.Writer, all []Link, stats bool) {
 		for _, p := range l.Problems {
 			fmt.Fprintf(w, "    problem: %s\n", p)
 		}
-		fmt.Fprintf(w, "    offloads from the kernel: %s; to it: %s; in software: %s\n", list(l.Offloads), list(l.Accept), list(l.Software))
+		fmt.Fprintf(w, "    offloads from the kernel: %s; to it: %s; in software: %s; gro %s\n", list(l.Offloads), list(l.Accept), list(l.Software), onOff(l.GRO))
 		if len(l.GSOOff) > 0 {
 			fmt.Fprintf(w, "    superpackets that the device refuses, sent in segments: %s\n", list(l.GSOOff))
 		}
@@ -100,6 +100,7 @@ func PrintLinks(w io.Writer, all []Link, stats bool) {
 
 func printLinkStats(w io.Writer, l Link) {
 	fmt.Fprintf(w, "    dropped %d, by the kernel before we could read %d, software segments %d checksums %d, superpackets refused %d\n", l.Dropped, l.KernelDrop, l.Segments, l.Checksums, l.GSORefused)
+	fmt.Fprintf(w, "    gro: superpackets %d of packets %d, kept apart for a wrong checksum %d\n", l.GROTrains, l.GROTrains+l.GROMerged, l.GROBadCsum)
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "    queue\trx packets\trx bytes\tworker\ttx packets\ttx bytes\tstops\t")
 	for _, q := range l.Queues {
@@ -109,6 +110,13 @@ func printLinkStats(w io.Writer, l Link) {
 }
 
 func list(names []string) string { return dash(strings.Join(names, ",")) }
+
+func onOff(on bool) string {
+	if on {
+		return "on"
+	}
+	return "off"
+}
 
 func dash(s string) string {
 	if s == "" {

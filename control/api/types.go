@@ -33,6 +33,8 @@ type Router interface {
 	SetSteering(dev string, how string) error
 	// SetGSO sends the shapes of superpackets again that the device refused.
 	SetGSO(dev string) error
+	// SetGRO says whether what a port reads is merged.
+	SetGRO(dev string, on bool) error
 	// SetQueues sets how many of the queues that a port was opened with are used.
 	SetQueues(dev string, n int) error
 	SetBQL(dev string, queue int, key string, value uint64) error
@@ -90,6 +92,10 @@ type Link struct {
 	Software   []string `json:"software"` // what is done in software at egress
 	Segments   uint64   `json:"software_segments"`
 	Checksums  uint64   `json:"software_checksums"`
+	GRO        bool     `json:"gro"`               // what the port reads is merged
+	GROTrains  uint64   `json:"gro_superpackets"`  // made of packets that were read
+	GROMerged  uint64   `json:"gro_merged"`        // packets that went into one behind its first
+	GROBadCsum uint64   `json:"gro_bad_checksum"`  // not merged, as their checksum is wrong
 	GSORefused uint64   `json:"gso_refused"`       // superpackets that the device refused (EINVAL) and that went out in segments
 	GSOOff     []string `json:"gso_off"`           // shapes refused so often that they are segmented at once: tcp4, tcp6, udp
 	Dropped    uint64   `json:"dropped"`           // by the router, at or for this port

@@ -90,7 +90,8 @@ type Port struct {
 	Host       Host
 	VnetHdr    bool
 	Accept     Accept
-	SndBuf     int // bytes of TUNSETSNDBUF, 0 = unlimited
+	GRO        bool // merge what the port reads
+	SndBuf     int  // bytes of TUNSETSNDBUF, 0 = unlimited
 	NAPI       bool
 	// Backpressure asks that the kernel stop its senders when it holds
 	// TxQueueLen frames for us, where it else drops: IFF_BACKPRESSURE.

@@ -36,6 +36,7 @@ ports:
     xps: {flow_table_cnt: 1024, mode: dql, map: {1: [0], 0: [1, 0]}}
     sndbuf: 256KiB
     accept: [csum, tso]
+    gro: false
     steering: hash
   - {name: tapb, type: tap, queues: 1, qdisc: {kind: mq}, host: {bridge: br-vm0, create: true}}
   - {name: tun0, type: tun, vnet_hdr: false, addresses: [10.99.3.1/31]}
@@ -90,7 +91,7 @@ func TestFull(t *testing.T) {
 			XPS:   XPS{FlowTableCnt: 1024, Mode: DQL, Map: [][]int{{1, 0}, {0}}}, Steering: SteerHash,
 		}, {
 			Name: "tapb", Type: TAP, Queues: 1, MTU: 1500, TxQueueLen: 1000, Host: Host{Bridge: "br-vm0", Create: true, Up: true, TxQueueLen: 4000},
-			VnetHdr: true, Accept: all, Qdisc: mqOf(PfifoFast), XPS: XPS{Mode: Inflight}, Steering: SteerKernel, Bridge: "br0",
+			VnetHdr: true, Accept: all, GRO: true, Qdisc: mqOf(PfifoFast), XPS: XPS{Mode: Inflight}, Steering: SteerKernel, Bridge: "br0",
 		}, {
 			Name: "tun0", Type: TUN, Queues: 2, MTU: 1500, TxQueueLen: 1000, Addresses: prefixes("10.99.3.1/31"), Host: Host{Up: true, TxQueueLen: 4000},
 			Qdisc: mqOf(PfifoFast), XPS: XPS{FlowTableCnt: 4096, Mode: Inflight}, Steering: SteerKernel,

@@ -34,6 +34,9 @@ func (d *decoder) fillPort(p *Port, workers int) {
 	if p.MAC.IsZero() && p.Type == TAP {
 		p.MAC = madeUpMAC("port", p.NetNS, p.Name)
 	}
+	if !d.has(&p.GRO) { // merging pays where superpackets are taken
+		p.GRO = p.VnetHdr
+	}
 	if !d.has(&p.Accept) && p.VnetHdr {
 		p.Accept = Accept{Csum: true, TSO: true, USO: true}
 	}

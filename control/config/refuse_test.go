@@ -92,6 +92,7 @@ func TestRefused(t *testing.T) {
 		{"same mac", one("mac: 02:00:00:00:00:01, host: {mac: 02:00:00:00:00:01}"), `4:49: port a: host.mac and mac are the same; the two ends of the port are two stations`},
 		{"accept without header", one("vnet_hdr: false, accept: [csum]"), `4:38: port a: without vnet_hdr nothing can be accepted; write accept: [] or remove it`},
 		{"tso alone", one("accept: [tso]"), `4:21: port a: tso and uso need csum, as a superpacket's checksum is never complete; add csum`},
+		{"gro", one("gro: auto"), `4:18: gro: want true or false, got "auto"`},
 		{"accept word", one("accept: [gso]"), `4:22: accept: unknown "gso"; known are: csum, tso, uso`},
 		{"napi", one("napi: true, queues: 2, xps: {flow_table_cnt: 64}"), `4:19: port a: napi cannot go with a flow table on 2 queues, as a packet is not delivered when it is written; set xps.flow_table_cnt: 0 or queues: 1`},
 		{"qdisc", one("qdisc: {kind: htb}"), `4:27: kind: unknown "htb"; known are: mq, pfifo_fast, fq`},

@@ -50,6 +50,7 @@ func port(p *Port) setter {
 		field{"host", host(&p.Host)},
 		field{"vnet_hdr", boolean(&p.VnetHdr)},
 		field{"accept", accept(&p.Accept)},
+		field{"gro", boolean(&p.GRO)},
 		field{"sndbuf", size(&p.SndBuf, 1<<10, 1<<30)},
 		field{"napi", boolean(&p.NAPI)},
 		field{"backpressure", boolean(&p.Backpressure)},

@@ -96,6 +96,8 @@ func TestLiveChanges(t *testing.T) {
 				{"qdisc", "replace", "dev", b, "root", "mq"},
 				{"xps", "set", "dev", b, "flow_table_cnt", "8192", "mode", "inflight"},
 				{"xps", "set", "dev", b, "queue", "0", "workers", "0"},
+				{"link", "set", "dev", n.dev("a"), "gro", "off"},
+				{"link", "set", "dev", n.dev("a"), "gro", "on"},
 				{"link", "set", "dev", b, "txqueuelen", "1000"},
 			} {
 				if out, err := r.command(c...); err != nil {
