@@ -24,16 +24,17 @@ var arrows = map[string][]string{
 	"internal/step":    {},
 
 	// The stages. They are leaves: none knows its neighbours.
-	"bql":         {},
-	"classify":    {"packet"},
-	"fib":         {},
-	"forward":     {"packet", "fib", "offload"},
-	"gro":         {"packet"},
-	"offload":     {"packet"},
-	"qdisc":       {"packet", "internal/minheap", "internal/step"},
-	"tun":         {"packet"},
-	"tun/tuntest": {"packet", "tun"},
-	"xpsflow":     {"packet"},
+	"bql":                 {},
+	"classify":            {"packet"},
+	"fib":                 {},
+	"forward":             {"packet", "fib", "offload"},
+	"gro":                 {"packet"},
+	"offload":             {"packet"},
+	"qdisc":               {"packet", "internal/minheap", "internal/step"},
+	"tun":                 {"packet"},
+	"tun/tuntest":         {"packet", "tun"},
+	"offload/offloadtest": {"packet"},
+	"xpsflow":             {"packet"},
 
 	// Only the composer knows their order.
 	"dataplane": {"packet", "tun", "classify", "gro", "offload", "forward", "fib", "xpsflow", "qdisc", "bql", "internal/minheap"},

@@ -2,12 +2,12 @@ package offload
 
 import (
 	"bytes"
-	"encoding/binary"
 	"math/rand/v2"
 	"testing"
 
 	"pgregory.net/rapid"
 
+	"taprouter/offload/offloadtest"
 	"taprouter/packet"
 )
 
@@ -18,78 +18,9 @@ func flat(p *packet.Packet) []byte {
 	return f
 }
 
-// plainSum is RFC 1071 word by word.
-func plainSum(parts ...[]byte) uint16 {
-	b := bytes.Join(parts, nil)
-	if len(b)&1 != 0 {
-		b = append(b, 0)
-	}
-	var sum uint64
-	for ; len(b) > 0; b = b[2:] {
-		sum += uint64(binary.BigEndian.Uint16(b))
-	}
-	for sum>>16 != 0 {
-		sum = sum>>16 + sum&0xffff
-	}
-	return uint16(sum)
-}
-
-// l4Sum is the checksum of a segment whose field is 0: the pseudo header's of
-// frame f, and l4.
-func l4Sum(f []byte, p *packet.Packet, l4 []byte) uint16 {
-	ip := f[p.L3:p.L4]
-	addrs := ip[min(12, len(ip)):min(20, len(ip))]
-	if p.Flags&packet.IPv6 != 0 {
-		addrs = ip[8:40]
-		if ip[6] == 43 { // the last address of a routing header is the destination
-			addrs = append(bytes.Clone(ip[8:24]), ip[len(ip)-16:]...)
-		}
-	}
-	length := binary.BigEndian.AppendUint32(nil, uint32(len(l4)))
-	if sum := ^plainSum(addrs, []byte{0, p.Proto}, length, l4); sum != 0 {
-		return sum
-	}
-	return 0xffff
-}
-
-// slow is the plain twin of Segmenter: the frames that p stands for.
-func slow(p *packet.Packet) (all [][]byte) {
-	whole := flat(p)
-	hdr, payload := whole[:p.Vnet.HdrLen], whole[p.Vnet.HdrLen:]
-	for off, i := 0, 0; off < len(payload); off, i = off+int(p.Vnet.GSOSize), i+1 {
-		end := min(off+int(p.Vnet.GSOSize), len(payload))
-		f := append(bytes.Clone(hdr), payload[off:end]...)
-		ip, l4 := f[p.L3:], f[p.L4:]
-		if p.Flags&packet.IPv4 != 0 {
-			id := binary.BigEndian.Uint16(ip[4:])
-			if p.Flags&packet.FixedID == 0 {
-				id += uint16(i)
-			}
-			binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)))
-			binary.BigEndian.PutUint16(ip[4:], id)
-			binary.BigEndian.PutUint16(ip[10:], 0)
-			binary.BigEndian.PutUint16(ip[10:], ^plainSum(ip[:p.L4-p.L3]))
-		} else {
-			binary.BigEndian.PutUint16(ip[4:], uint16(len(ip)-40))
-		}
-		field := l4[6:8]
-		if p.Proto == protoTCP {
-			field = l4[16:18]
-			binary.BigEndian.PutUint32(l4[4:], binary.BigEndian.Uint32(l4[4:])+uint32(off))
-			if end < len(payload) {
-				l4[13] &^= 0x09 // FIN and PSH belong to the last,
-			}
-			if i > 0 {
-				l4[13] &^= 0x80 // CWR to the first
-			}
-		} else {
-			binary.BigEndian.PutUint16(l4[4:], uint16(len(l4)))
-		}
-		copy(field, []byte{0, 0})
-		binary.BigEndian.PutUint16(field, l4Sum(f, p, l4))
-		all = append(all, f)
-	}
-	return all
+// twin gives p as its plain twin knows it.
+func twin(p *packet.Packet) offloadtest.Frame {
+	return offloadtest.Frame{Vnet: p.Vnet, B: flat(p), Raw: p.Flags&packet.Raw != 0, FixedID: p.Flags&packet.FixedID != 0}
 }
 
 // Segments of any superpacket, in whatever pieces it lies, are those of the
@@ -118,7 +49,7 @@ func TestSegmentsAreRight(t *testing.T) {
 		if why := s.Init(p); why != 0 {
 			t.Fatalf("Init: %v", why)
 		}
-		for i, want := range slow(p) {
+		for i, want := range twin(p).Wire() {
 			if i < int(p.SegNext) {
 				continue
 			}

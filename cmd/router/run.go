@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -228,6 +229,11 @@ func (r *router) run(ctx context.Context, l net.Listener) error {
 			r.cancel()
 		}
 	})
+	for _, p := range r.dp.Ports() {
+		if _, software := accepts(p.Accepts()); len(software) > 0 {
+			slog.Info("offloads in software, as the port's reader does not take them", "port", p.Name, "offloads", strings.Join(software, ","))
+		}
+	}
 	slog.Info("forwarding", "ports", len(r.ports), "workers", r.conf.Workers)
 	<-ctx.Done()
 	wg.Wait()

@@ -65,7 +65,7 @@ func (r *router) Links() []api.Link {
 		case state.Up:
 			l.OperState = "UP"
 		}
-		accepts(&l, r.dp.Ports()[i].Accepts())
+		l.Accept, l.Software = accepts(r.dp.Ports()[i].Accepts())
 		r.linkCounters(&l, h, i)
 		all = append(all, l)
 	}
@@ -73,18 +73,19 @@ func (r *router) Links() []api.Link {
 }
 
 // accepts says what the reader takes, and so what is done in software.
-func accepts(l *api.Link, a dataplane.Accept) {
-	l.Accept, l.Software = []string{}, []string{}
+func accepts(a dataplane.Accept) (taken, software []string) {
+	taken, software = []string{}, []string{}
 	for _, o := range []struct {
 		bit  dataplane.Accept
 		name string
 	}{{dataplane.AcceptCsum, "csum"}, {dataplane.AcceptTSO, "tso"}, {dataplane.AcceptUSO, "uso"}} {
 		if a&o.bit != 0 {
-			l.Accept = append(l.Accept, o.name)
+			taken = append(taken, o.name)
 		} else {
-			l.Software = append(l.Software, o.name)
+			software = append(software, o.name)
 		}
 	}
+	return taken, software
 }
 
 func (r *router) linkCounters(l *api.Link, h *hostPort, i int) {

@@ -3,6 +3,7 @@ package netns
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -45,6 +46,9 @@ func TestOffloadsDoneInSoftware(t *testing.T) {
 				t.Logf("%d frames sniffed, %d too long, %d with a wrong checksum", seen, long, wrong)
 				if seen < 100 || long > 0 || wrong > 0 {
 					t.Errorf("of %d frames %d were longer than the MTU and %d had a wrong checksum", seen, long, wrong)
+				}
+				if lines := strings.Count(r.log.String(), "offloads in software"); lines != 1 || !strings.Contains(r.log.String(), fmt.Sprintf("port=%s offloads=csum,tso,uso", n.dev("b"))) {
+					t.Errorf("the log names %d ports that fall back, want b alone\n%s", lines, r.log)
 				}
 				l := r.link("@dev:b")
 				if l.Segments == 0 || len(l.Software) != 3 || len(r.link("@dev:a").Software) != 0 {
