@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"fmt"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -78,10 +79,10 @@ type line struct {
 	cur   *packet.Packet // on the line now; still in its ring
 	from  *TxQueue       // of cur
 	seg   offload.Segmenter
-	cut   bool   // cur leaves segment by segment
-	begun bool   // a segment of cur has departed
+	cut   uint16 // segments of cur that leave together, 0 if all do
+	begun bool   // a piece of cur has departed
 	lost  bool   // cur does not fit in delay
-	next  uint16 // segment of cur that is on the line
+	next  uint16 // segment of cur with which the piece begins that is on the line
 	end   int64  // when this piece is through
 	free  int64  // when the line has been, or will be, free
 	rest  int64  // what the rounding of free left: parts of a ns, in 1/Rate
@@ -98,13 +99,13 @@ type line struct {
 }
 
 // A departure is a piece of a packet that has left the line and is to be
-// written: a whole packet, or one segment.
+// written: a whole packet, or some segments of it.
 type departure struct {
-	at    int64
-	p     *packet.Packet
-	t     *TxQueue
-	whole bool
-	last  bool // what ends p
+	at   int64
+	p    *packet.Packet
+	t    *TxQueue
+	segs uint16 // 0 for a whole packet
+	last bool   // what ends p
 }
 
 func newLine(home *Worker, cfg LineConfig, share int) *line {
@@ -151,10 +152,12 @@ func (l *line) load() bool {
 		if at > l.free { // the line was idle
 			l.free, l.rest = at, 0
 		}
-		l.cur, l.from, l.begun, l.lost, l.next, l.cut = p, t, false, false, p.SegNext, false
+		l.cur, l.from, l.begun, l.lost, l.next, l.cut = p, t, false, false, p.SegNext, 0
 		if must := t.mustSegment(p); must || p.Segs > 1 && l.wireTime(l.wireLen(p)) > pieceTime {
-			reason := l.seg.Init(p)
-			if l.cut = reason == packet.NotDropped; !l.cut && must {
+			switch reason := l.seg.Init(p); {
+			case reason == packet.NotDropped:
+				l.cut = l.pieceSegs(must)
+			case must:
 				p.Drop = reason
 			}
 		}
@@ -164,11 +167,25 @@ func (l *line) load() bool {
 	return false
 }
 
+// pieceSegs is how many segments of seg's superpacket leave together: as many
+// as the line sends in pieceTime, or one if its reader takes only segments.
+func (l *line) pieceSegs(must bool) uint16 {
+	if must {
+		return 1
+	}
+	one := int64(l.seg.Len(0)+l.cfg.Overhead) * 8 * int64(time.Second)
+	return uint16(min(max(pieceTime*l.cfg.Rate/one, 1), math.MaxUint16))
+}
+
+// piece is how many segments of cur, which is cut, are on the line now.
+func (l *line) piece() uint16 { return min(l.cut, l.cur.Segs-l.next) }
+
 // advance sets the end of the piece that is on the line now.
 func (l *line) advance() {
 	n := l.wireLen(l.cur)
-	if l.cut {
-		n = l.seg.Len(int(l.next)) + l.cfg.Overhead
+	if l.cut > 0 {
+		k := int(l.piece())
+		n = l.seg.Wire(int(l.next), k) + k*l.cfg.Overhead
 	}
 	t := int64(n)*8*int64(time.Second) + l.rest
 	l.end, l.rest = l.free+t/l.cfg.Rate, t%l.cfg.Rate
@@ -184,7 +201,11 @@ func (l *line) wireTime(n int) int64 { return int64(n) * 8 * int64(time.Second) 
 // depart takes the piece that is through off the line.
 func (l *line) depart(w *Worker) {
 	p, t := l.cur, l.from
-	d := departure{at: l.end + int64(l.cfg.Delay), p: p, t: t, whole: !l.cut, last: !l.cut || l.next+1 == p.Segs}
+	d := departure{at: l.end + int64(l.cfg.Delay), p: p, t: t, last: true}
+	if l.cut > 0 {
+		d.segs = l.piece()
+		d.last = l.next+d.segs == p.Segs
+	}
 	if !l.begun {
 		if l.lost = l.held+p.Memory() > l.share; !l.lost {
 			l.held += p.Memory()
@@ -195,7 +216,7 @@ func (l *line) depart(w *Worker) {
 		l.delayed.push(d)
 	}
 	if !d.last {
-		l.next++
+		l.next += d.segs
 		l.advance()
 		return
 	}
@@ -253,7 +274,7 @@ func (l *line) deliver(w *Worker) {
 }
 
 func (l *line) write(w *Worker, d departure) {
-	if d.whole {
+	if d.segs == 0 {
 		if l.batch.N == packet.MaxBatch || l.to != d.t {
 			l.flush(w)
 		}
@@ -271,7 +292,7 @@ func (l *line) write(w *Worker, d departure) {
 		l.writing, d.p.Drop = d.p, l.wseg.Init(d.p)
 	}
 	if d.p.Drop == packet.NotDropped {
-		if errno := d.t.writeSegment(w, d.p, &l.wseg, l.hdr[:]); errno != 0 {
+		if errno := d.t.writePiece(w, d.p, d.segs, &l.wseg, l.hdr[:]); errno != 0 {
 			d.p.Drop = txReason(errno) // the rest of it goes too
 		}
 	}

@@ -1,13 +1,16 @@
 package dataplane
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/binary"
 	"fmt"
 	"math/big"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/tcpip/checksum"
 
 	"taprouter/bql"
 	"taprouter/packet"
@@ -246,39 +249,88 @@ func TestLineStopsAndWakes(t *testing.T) {
 	}
 }
 
-// A superpacket leaves segment by segment in its time on the line, and as
-// a whole only if that is shorter than 50 us.
+// A superpacket leaves in pieces of at most 50 us on the line, or segment by
+// segment where one takes longer or the reader takes nothing else, each when
+// the last of it is through; as a whole only if all of it is that short.
 func TestLineSuperpacket(t *testing.T) {
 	const payload, mss = 30000, 1400 // 22 segments
-	const wireLen = payload + 22*54
-	for _, rate := range []int64{100e6, 10e9} {
-		x := newWire(t, 1, tuntest.VnetLen, lineOf(LineConfig{Rate: rate}))
-		x.at(0)
-		f := superpacket(payload, mss)
-		p := x.dp.copyIn(f[tuntest.VnetLen:])
-		p.Vnet = packet.Vnet{Flags: packet.NeedsCsum, GSOType: packet.GSOTCPv4, HdrLen: 54, GSOSize: mss, CsumStart: 34, CsumOffset: 16}
-		x.give(0, p)
-		whole := int64(wireLen) * 8e9 / rate
-		lump := 0
-		for before := uint64(0); x.step(); before = x.sent(0) {
-			n := x.sent(0)
-			lump = max(lump, int(n-before))
-			if n < 22 { // what has left is never ahead of the line
-				if took := int64(n) * (mss + 54) * 8e9 / rate; x.w.now < took-1 {
-					t.Errorf("%d bit/s: %d segments after %d ns, line time %d", rate, n, x.w.now, took)
+	for _, tt := range []struct {
+		rate   int64
+		accept Accept
+		piece  int // segments
+	}{
+		{100e6, AcceptAll, 1}, {400e6, AcceptAll, 1}, {1e9, AcceptAll, 4}, {3e9, AcceptAll, 12}, {5e9, AcceptAll, 21},
+		{10e9, AcceptAll, 22}, {3e9, AcceptCsum, 1}, {10e9, 0, 1},
+	} {
+		t.Run(fmt.Sprintf("rate=%d,accept=%d", tt.rate, tt.accept), func(t *testing.T) {
+			x := newWire(t, 1, tuntest.VnetLen, func(p *PortConfig) {
+				p.Accept, p.Line = tt.accept, LineConfig{Rate: tt.rate, Ring: 256, Overhead: EthernetOverhead}
+			})
+			x.at(0)
+			p := x.dp.copyIn(superpacket(payload, mss)[tuntest.VnetLen:])
+			p.Vnet = packet.Vnet{Flags: packet.NeedsCsum, GSOType: packet.GSOTCPv4, HdrLen: 54, GSOSize: mss, CsumStart: 34, CsumOffset: 16}
+			x.give(0, p)
+			through := func(segs uint64) int64 { // when so many are, rounded down
+				bytes := min(int(segs)*mss, payload) + int(segs)*(54+EthernetOverhead)
+				return int64(bytes) * 8e9 / tt.rate
+			}
+			next, left := 0, uint64(0)
+			for x.step() {
+				if n := x.sent(0); n > left { // nothing follows, so nothing waits for company
+					if x.w.now != through(n) {
+						t.Errorf("%d segments are out at %d, want %d", n, x.w.now, through(n))
+					}
+					if more := n - left; int(more) != min(tt.piece, 22-int(left)) {
+						t.Errorf("%d segments left together, want %d", more, tt.piece)
+					}
+					left = n
+				}
+				for b := x.peer[0].Recv(0); b != nil; b = x.peer[0].Recv(0) {
+					next += checkPiece(t, b, next, payload, mss, tt.accept != AcceptAll)
 				}
 			}
-		}
-		if x.sent(0) != 22 || x.w.now != whole {
-			t.Errorf("%d bit/s: %d segments sent, the last at %d, want 22 at %d", rate, x.sent(0), x.w.now, whole)
-		}
-		if cut := whole > pieceTime; cut && lump != 1 || !cut && lump != 22 {
-			t.Errorf("%d bit/s: %d segments left at once", rate, lump)
-		}
-		if got := x.port.tx[0].bytes; got != wireLen && whole > pieceTime {
-			t.Errorf("%d bit/s: %d bytes, want %d", rate, got, wireLen)
+			if left != 22 || next != payload {
+				t.Errorf("%d segments and %d bytes sent, want 22 and %d", left, next, payload)
+			}
+		})
+	}
+}
+
+// checkPiece checks what the reader got of a superpacket from payload byte
+// from on, and gives the number of bytes.
+func checkPiece(t *testing.T, b []byte, from, payload, mss int, complete bool) int {
+	t.Helper()
+	f, data := b[tuntest.VnetLen:], b[tuntest.VnetLen+54:]
+	for i, c := range data {
+		if k := from + i; c != byte(k)^byte(k>>8) {
+			t.Fatalf("byte %d is %x", k, c)
 		}
 	}
+	if seq := binary.BigEndian.Uint32(f[38:]); int(seq) != 7+from {
+		t.Errorf("sequence number %d at byte %d", seq, from)
+	}
+	if id := binary.BigEndian.Uint16(f[18:]); int(id) != from/mss {
+		t.Errorf("IPv4 id %d at byte %d", id, from)
+	}
+	if psh := f[47]&8 != 0; psh != (from+len(data) == payload) {
+		t.Errorf("PSH is %t at byte %d", psh, from)
+	}
+	want := []byte{packet.NeedsCsum, packet.GSONone, 0, 0, 0, 0, 34, 0, 16, 0}
+	if complete {
+		want = make([]byte, 10)
+	} else {
+		if len(data) > mss {
+			want[1], want[2], want[4], want[5] = packet.GSOTCPv4, 54, byte(mss&255), byte(mss>>8)
+		}
+		binary.BigEndian.PutUint16(f[50:], ^checksum.Checksum(f[34:], 0)) // as its reader completes it
+	}
+	if !bytes.Equal(b[:10], want) {
+		t.Errorf("vnet header %x at byte %d, want %x", b[:10], from, want)
+	}
+	if !valid(f) {
+		t.Errorf("wrong checksum at byte %d", from)
+	}
+	return len(data)
 }
 
 // A shared line serves its queues in turn, packet by packet.

@@ -33,6 +33,8 @@ func superpacket(n, mss int) []byte {
 	for i := range n {
 		tcp[20+i] = byte(i) ^ byte(i>>8)
 	}
+	binary.BigEndian.PutUint16(ip[10:], ^checksum.Checksum(ip[:20], 0))
+	binary.BigEndian.PutUint16(tcp[16:], checksum.Combine(checksum.Checksum(ip[12:20], 6), uint16(20+n)))
 	return b
 }
 

@@ -61,7 +61,7 @@ func arrives(t *testing.T, dst *tuntest.Peer, n int) (frames int) {
 // is not tried any more, until the port is told to.
 func TestRefusedShape(t *testing.T) {
 	const payload, mss, segs = 10000, 1400, 8
-	for name, line := range map[string]LineConfig{"direct": {}, "line": {Rate: 10e9, Ring: 64}} {
+	for name, line := range map[string]LineConfig{"direct": {}, "line": {Rate: 10e9, Ring: 64}, "pieces": {Rate: 1e9, Ring: 64}} {
 		t.Run(name, func(t *testing.T) {
 			r, src, dst := shapeRig(t, ShapeTCPv4|ShapeUDP, line)
 			p := r.dp.Ports()[1]

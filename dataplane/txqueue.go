@@ -41,7 +41,7 @@ type TxQueue struct {
 	// Written by the run bit holder, or by the line; read in a pause.
 	packets, bytes     uint64 // wire packets, frame bytes
 	driverStops        uint64
-	segmented, csummed uint64                 // segments cut, checksums completed in software
+	segmented, csummed uint64                 // frames cut out of superpackets, checksums completed, in software
 	gsoRefused         uint64                 // superpackets that the device refused
 	inRow              [len(shapeNames)]uint8 // of these, since one of the same shape was taken
 }
@@ -131,8 +131,11 @@ func (t *TxQueue) reap(w *Worker) {
 // reader does not take, or one that was begun to be segmented.
 func (t *TxQueue) mustSegment(p *packet.Packet) bool {
 	s := shapeOf(p)
-	return s != 0 && (t.port.shapes.takes.Load()&uint32(s) == 0 || p.SegNext != 0)
+	return s != 0 && (p.SegNext != 0 || !t.takes(s))
 }
+
+// takes reports whether reader and device take superpackets of this shape.
+func (t *TxQueue) takes(s Shape) bool { return t.port.shapes.takes.Load()&uint32(s) != 0 }
 
 // sendBatch writes up to a batch of whole frames from l.
 func (t *TxQueue) sendBatch(w *Worker, l *packet.List) {
@@ -201,7 +204,7 @@ func (t *TxQueue) sendSegments(w *Worker, l *packet.List) {
 	}
 	wire := p.WireLen // end frees p
 	t.queued(wire, 1, w.now)
-	errno := t.writeSegments(w, p)
+	errno := t.writeSegments(w, p, p.Segs, &w.tx.seg, w.tx.hdr[:])
 	one := w.tx.batch.Pkts[:1]
 	one[0] = p
 	switch errno {
@@ -221,31 +224,57 @@ func (t *TxQueue) sendRefused(w *Worker, p *packet.Packet) unix.Errno {
 	if w.tx.seg.Init(p) != 0 {
 		return unix.EINVAL
 	}
-	errno := t.writeSegments(w, p)
+	errno := t.writeSegments(w, p, p.Segs, &w.tx.seg, w.tx.hdr[:])
 	if errno != unix.EINVAL { // the segments are right, so it was the shape
 		t.refusedShape(p)
 	}
 	return errno
 }
 
-// writeSegments writes the segments of p from p.SegNext on and counts them.
-func (t *TxQueue) writeSegments(w *Worker, p *packet.Packet) (errno unix.Errno) {
-	for p.SegNext < p.Segs && errno == 0 {
-		errno = t.writeSegment(w, p, &w.tx.seg, w.tx.hdr[:])
+// writeSegments writes the segments of p, which seg was set up for, from
+// p.SegNext to end, and counts them.
+func (t *TxQueue) writeSegments(w *Worker, p *packet.Packet, end uint16, seg *offload.Segmenter, hdr []byte) (errno unix.Errno) {
+	for p.SegNext < end && errno == 0 {
+		n, payload := seg.Next(hdr)
+		errno = t.writePart(w, p, 1, seg, packet.Vnet{}, hdr[:n], payload)
 	}
 	return errno
 }
 
-// writeSegment writes the next segment of p, which seg was set up for.
-func (t *TxQueue) writeSegment(w *Worker, p *packet.Packet, seg *offload.Segmenter, hdr []byte) unix.Errno {
-	n, payload := seg.Next(hdr)
-	if errno := w.writer.WriteSegment(t.q, hdr[:n], payload); errno != 0 {
+// writePiece writes the next k segments of p as one frame, and in segments
+// what is refused as that.
+func (t *TxQueue) writePiece(w *Worker, p *packet.Packet, k uint16, seg *offload.Segmenter, hdr []byte) (errno unix.Errno) {
+	refused := false
+	if t.takes(shapeOf(p)) {
+		v, n, payload := seg.Piece(int(k), hdr)
+		errno = t.writePart(w, p, k, seg, v, hdr[:n], payload)
+		if refused = errno == unix.EINVAL && k > 1; !refused {
+			return errno
+		}
+		seg.Init(p) // back to where it was
+	}
+	errno = t.writeSegments(w, p, p.SegNext+k, seg, hdr)
+	if refused && errno != unix.EINVAL {
+		t.refusedShape(p)
+	}
+	return errno
+}
+
+// writePart writes k segments of p, that seg gave, as one frame and counts them.
+func (t *TxQueue) writePart(w *Worker, p *packet.Packet, k uint16, seg *offload.Segmenter, v packet.Vnet, hdr []byte, payload [][]byte) unix.Errno {
+	if v.GSOType != packet.GSONone && t.port.shapes.fault&shapeOf(p) != 0 {
+		return unix.EINVAL
+	}
+	if errno := w.writer.WriteSegment(t.q, v, hdr, payload); errno != 0 {
 		return errno
 	}
-	t.bytes += uint64(seg.Len(int(p.SegNext)))
-	t.packets++
+	if v.GSOType != packet.GSONone {
+		t.inRow[shapeIndex(shapeOf(p))] = 0
+	}
+	t.bytes += uint64(seg.Wire(int(p.SegNext), int(k)) - int(k-1)*len(hdr))
+	t.packets += uint64(k)
 	t.segmented++
-	p.SegNext++
+	p.SegNext += k
 	return 0
 }
 

@@ -219,6 +219,10 @@ func TestSegmentAllocatesNothing(t *testing.T) {
 		for range p.Segs {
 			s.Next(hdr)
 		}
+		s.Init(p)
+		for range (p.Segs + 1) / 2 {
+			s.Piece(2, hdr)
+		}
 	}); n != 0 {
 		t.Errorf("segmenting allocates %v times", n)
 	}
@@ -261,8 +265,8 @@ func TestInitRefuses(t *testing.T) {
 	}
 }
 
-// Whatever the headers and the metadata are: Init refuses it, or Next reads
-// and writes inside the headers and the frame.
+// Whatever the headers and the metadata are: Init refuses it, or Next and
+// Piece read and write inside the headers and the frame.
 func FuzzInit(f *testing.F) {
 	c := cache(f)
 	for _, sh := range []shape{{proto: protoTCP}, {proto: protoUDP, v6: true, vlans: 1}, {proto: protoTCP, v6: true, routed: true}} {
@@ -303,6 +307,14 @@ func FuzzInit(f *testing.F) {
 				t.Fatalf("segment %d: %d bytes of headers, %d of payload, Len %d", i, n, k, s.Len(int(i)))
 			}
 			sum += k
+		}
+		s.Init(p)
+		for i := 0; i < int(segs); i += 3 {
+			_, n, payload := s.Piece(3, b[:hdr:hdr])
+			k := len(bytes.Join(payload, nil))
+			if n != int(hdr) || k < 1 || min(3, int(segs)-i)*n+k != s.Wire(i, min(3, int(segs)-i)) {
+				t.Fatalf("piece at %d: %d bytes of headers, %d of payload", i, n, k)
+			}
 		}
 		if int(hdr)+sum != len(frame) {
 			t.Errorf("%d bytes of headers and %d of payload, of %d", hdr, sum, len(frame))

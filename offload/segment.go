@@ -17,7 +17,7 @@ const (
 	tcpCWR = 0x80
 )
 
-// MaxHeaders is the largest header that Next writes, in bytes.
+// MaxHeaders is the largest header that Next and Piece write, in bytes.
 const MaxHeaders = 256
 
 // A Segmenter cuts one superpacket after the other. No packet is made: each
@@ -99,7 +99,10 @@ func (s *Segmenter) headers(h []byte) bool {
 }
 
 // Len is the length of segment i in bytes, headers included.
-func (s *Segmenter) Len(i int) int { return s.hdr + min(s.size, s.payload-i*s.size) }
+func (s *Segmenter) Len(i int) int { return s.Wire(i, 1) }
+
+// Wire is the length in bytes of k segments from i on, each with its headers.
+func (s *Segmenter) Wire(i, k int) int { return k*s.hdr + min(k*s.size, s.payload-i*s.size) }
 
 // fold makes the ones' complement sum of a length, which may need 17 bits.
 func fold(n int) uint16 { return checksum.Combine(uint16(n>>16), uint16(n)) }
@@ -109,20 +112,47 @@ func fold(n int) uint16 { return checksum.Combine(uint16(n>>16), uint16(n)) }
 // that goes behind them, in pieces that alias p's memory; the slice of pieces
 // is valid until the next call. The segments are p.Segs in all.
 func (s *Segmenter) Next(hdr []byte) (length int, payload [][]byte) {
-	i, off := s.next, s.next*s.size
-	n := min(s.size, s.payload-off)
-	s.next++
-	payload = s.pieces[:0]
+	l4, field, payload := s.cut(1, hdr)
 	var sum summer
+	for _, b := range payload {
+		sum.add(b)
+	}
+	head := checksum.Checksum(l4, sum.sum) // headers are even
+	binary.BigEndian.PutUint16(l4[field:], complement(head))
+	return s.hdr, payload
+}
+
+// Piece is Next for k segments, fewer at the end, that stay together: the
+// frame is a superpacket again, or with one segment an ordinary frame, and v
+// is its vnet header. Its checksum is partial: no payload is read.
+func (s *Segmenter) Piece(k int, hdr []byte) (v packet.Vnet, length int, payload [][]byte) {
+	first, n := s.next == 0, min(k*s.size, s.payload-s.next*s.size)
+	_, field, payload := s.cut(k, hdr)
+	v = packet.Vnet{Flags: packet.NeedsCsum, CsumStart: uint16(s.l4), CsumOffset: uint16(field)}
+	if n > s.size {
+		v.GSOType, v.GSOSize, v.HdrLen = s.p.Vnet.GSOType, uint16(s.size), uint16(s.hdr)
+		if !first {
+			v.GSOType &^= packet.GSOECN // CWR went with the first
+		}
+	}
+	return v, s.hdr, payload
+}
+
+// cut writes the headers of a frame of the next k segments, fewer at the end,
+// and gives its payload. The checksum field, at l4[field], has the sum of the
+// pseudo header.
+func (s *Segmenter) cut(k int, hdr []byte) (l4 []byte, field int, payload [][]byte) {
+	i, off := s.next, s.next*s.size
+	n := min(k*s.size, s.payload-off)
+	s.next += k
+	payload = s.pieces[:0]
 	for left := n; left > 0; {
 		b := s.at.take(left)
-		sum.add(b)
 		payload = append(payload, b)
 		left -= len(b)
 	}
 	h := hdr[:copy(hdr, s.p.Bytes()[:s.hdr])]
 	ip, l4 := h[s.l3:], h[s.l4:]
-	l4len := len(l4) + n
 	if s.p.Flags&packet.IPv4 != 0 {
 		binary.BigEndian.PutUint16(ip[2:], uint16(s.hdr-s.l3+n))
 		if s.p.Flags&packet.FixedID == 0 {
@@ -133,17 +163,15 @@ func (s *Segmenter) Next(hdr []byte) (length int, payload [][]byte) {
 	} else {
 		binary.BigEndian.PutUint16(ip[4:], uint16(s.hdr-s.l3-40+n))
 	}
-	field := 6
+	field = 6
 	if s.p.Proto == protoTCP {
 		field = 16
 		s.tcp(l4, i, off, n)
 	} else {
-		binary.BigEndian.PutUint16(l4[4:], uint16(l4len))
+		binary.BigEndian.PutUint16(l4[4:], uint16(len(l4)+n))
 	}
-	l4[field], l4[field+1] = 0, 0
-	head := checksum.Checksum(l4, checksum.Combine(s.pseudo, uint16(l4len)))
-	binary.BigEndian.PutUint16(l4[field:], complement(checksum.Combine(head, sum.sum))) // headers are even
-	return s.hdr, payload
+	binary.BigEndian.PutUint16(l4[field:], checksum.Combine(s.pseudo, uint16(len(l4)+n)))
+	return l4, field, payload
 }
 
 // tcp sets what differs between segments: sequence number, and the flags

@@ -29,22 +29,8 @@ func TestSegmentsAreRight(t *testing.T) {
 	c := cache(t)
 	var s Segmenter
 	rapid.Check(t, func(t *rapid.T) {
-		sh := shape{
-			proto: rapid.SampledFrom([]uint8{protoTCP, protoUDP}).Draw(t, "proto"), v6: rapid.Bool().Draw(t, "v6"),
-			options: rapid.IntRange(0, 3).Draw(t, "options"), ecn: rapid.Bool().Draw(t, "ecn"), routed: rapid.Bool().Draw(t, "routed"),
-			fixedID: rapid.Bool().Draw(t, "fixed id"), raw: rapid.Bool().Draw(t, "raw"),
-		}
-		if !sh.raw {
-			sh.vlans = rapid.IntRange(0, 2).Draw(t, "vlans")
-		}
-		size := rapid.IntRange(1, 9000).Draw(t, "size")
-		payload := rapid.IntRange(size+1, max(min(60000, size*128), size+1)).Draw(t, "payload")
-		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
-		p := super(c, rng, sh, payload, size, pieces(t, payload, size)...)
+		p := anySuper(t, c)
 		defer c.Put(p)
-		if !sh.routed && rapid.Bool().Draw(t, "spoilt") { // nobody relies on a guest's sum
-			p.Bytes()[p.Vnet.CsumStart+p.Vnet.CsumOffset] ^= 0x55
-		}
 		p.SegNext = uint16(rapid.IntRange(0, int(p.Segs)-1).Draw(t, "from"))
 		if why := s.Init(p); why != 0 {
 			t.Fatalf("Init: %v", why)
@@ -63,6 +49,26 @@ func TestSegmentsAreRight(t *testing.T) {
 			}
 		}
 	})
+}
+
+// anySuper draws a superpacket.
+func anySuper(t *rapid.T, c *packet.Cache) *packet.Packet {
+	sh := shape{
+		proto: rapid.SampledFrom([]uint8{protoTCP, protoUDP}).Draw(t, "proto"), v6: rapid.Bool().Draw(t, "v6"),
+		options: rapid.IntRange(0, 3).Draw(t, "options"), ecn: rapid.Bool().Draw(t, "ecn"), routed: rapid.Bool().Draw(t, "routed"),
+		fixedID: rapid.Bool().Draw(t, "fixed id"), raw: rapid.Bool().Draw(t, "raw"),
+	}
+	if !sh.raw {
+		sh.vlans = rapid.IntRange(0, 2).Draw(t, "vlans")
+	}
+	size := rapid.IntRange(1, 9000).Draw(t, "size")
+	payload := rapid.IntRange(size+1, max(min(60000, size*128), size+1)).Draw(t, "payload")
+	rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
+	p := super(c, rng, sh, payload, size, pieces(t, payload, size)...)
+	if !sh.routed && rapid.Bool().Draw(t, "spoilt") { // nobody relies on a guest's sum
+		p.Bytes()[p.Vnet.CsumStart+p.Vnet.CsumOffset] ^= 0x55
+	}
+	return p
 }
 
 // pieces draws how a frame lies in memory: in head and tail, segment by

@@ -166,13 +166,14 @@ func (w *Writer) write(q *Queue, p *packet.Packet) unix.Errno {
 	return w.iov.writev(q.fd, n)
 }
 
-// WriteSegment writes one segment of software segmentation: its headers and
-// its payload in pieces, with an empty vnet header where q carries one. hdr
-// must lie outside the Go stack; all stays the caller's.
-func (w *Writer) WriteSegment(q *Queue, hdr []byte, payload [][]byte) unix.Errno {
+// WriteSegment writes a part of a superpacket: its headers and its payload in
+// pieces, with the vnet header v where q carries one. hdr must lie outside the
+// Go stack; all stays the caller's.
+func (w *Writer) WriteSegment(q *Queue, v packet.Vnet, hdr []byte, payload [][]byte) unix.Errno {
 	n := 0
 	if q.vnet != 0 {
-		w.iov.set(0, w.hdr[:q.vnet]) // never written to: all zero
+		encodeVnet(w.hdr[:], &v) // what lies behind it stays zero
+		w.iov.set(0, w.hdr[:q.vnet])
 		n = 1
 	}
 	w.iov.set(n, hdr)

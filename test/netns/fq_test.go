@@ -150,3 +150,67 @@ func TestLine(t *testing.T) {
 		t.Errorf("line show: %+v", lines)
 	}
 }
+
+// A TCP stream over a line so fast that superpackets leave in pieces of several
+// segments: the kernel finds nothing wrong with them, and the line is not
+// faster than it says. `go test -v` shows how near it comes.
+func TestLineOfSuperpackets(t *testing.T) {
+	lineTime := time.Second
+	if full {
+		lineTime = 4 * time.Second
+	}
+	const segment, payload = 14 + 20 + 32 + 1448, 1448 // bytes on the line of a full segment with timestamps
+	for _, gbit := range []int{1, 3} {
+		t.Run(fmt.Sprintf("%dgbit", gbit), func(t *testing.T) {
+			n := newNet(t)
+			r := n.router(strings.Replace(bridged, "{name: @dev:b,", fmt.Sprintf("{name: @dev:b, line: {rate: %dgbit, shared: true},", gbit), 1))
+			n.ping("a", "10.99.0.2")
+			e := n.ends(r)
+			rx, err := e.at["b"].Listen(t.Context(), traffic.KindTCP, "10.99.0.2:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			sent := make(chan error, 1)
+			go func() {
+				_, err := e.at["a"].SendTCP(t.Context(), traffic.TCPSend{To: rx.Addr, Flows: 1, Duration: lineTime + time.Second})
+				sent <- err
+			}()
+			count := func() (uint64, time.Time) {
+				_, bytes, err := rx.Progress(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				return bytes, time.Now()
+			}
+			until(t, 5*time.Second, "bytes arrive", func() bool { n, _ := count(); return n > 10e6 })
+			before, start := count()
+			time.Sleep(lineTime) // what is measured
+			after, end := count()
+			part := float64(after-before) * segment / payload * 8 / end.Sub(start).Seconds() / (float64(gbit) * 1e9)
+			t.Logf("%.3f of %d Gbit/s", part, gbit)
+			if part > 1.05 { // the receiver may have been behind at first
+				t.Errorf("the line is faster than it is: %.3f of its rate", part)
+			}
+			if err := <-sent; err != nil {
+				t.Error(err)
+			}
+			if _, err := rx.Finish(t.Context(), nil, time.Second); err != nil {
+				t.Error(err)
+			}
+			var links []api.Link
+			r.ask(&links, "link", "show", "-s", "dev", n.dev("b"))
+			packets := uint64(0)
+			for _, q := range links[0].Queues {
+				packets += q.TxPackets
+			}
+			if cut := links[0].Segments; cut == 0 || packets < 2*cut {
+				t.Errorf("%d packets sent, %d frames cut out of superpackets: want several segments a piece", packets, cut)
+			}
+			for _, line := range strings.Split(n.must("b", "cat /proc/net/snmp"), "\n") {
+				if f := strings.Fields(line); len(f) > 15 && f[0] == "Tcp:" && f[1] != "RtoAlgorithm" && f[15] != "0" {
+					t.Errorf("TCP segments with a wrong checksum: %s", f[15])
+				}
+			}
+		})
+	}
+}
