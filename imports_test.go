@@ -68,6 +68,8 @@ var arrows = map[string][]string{
 // process, may be used: packages, or single files.
 var fences = map[string][]string{
 	"github.com/cilium/ebpf":         {"tun/steering_linux.go"},
+	"github.com/songgao/water":       {"tun/water_linux.go"},
+	"golang.zx2c4.com/wireguard":     {"tun/wireguard_linux.go"},
 	"github.com/vishvananda/netlink": {"control/hostnet"},
 	"github.com/vishvananda/netns":   {"control/hostnet", "internal/traffic", "demo"},
 	"github.com/goccy/go-yaml":       {"control/config"},

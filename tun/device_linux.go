@@ -3,7 +3,8 @@
 // with their virtio-net headers, and waiting for many queues at once.
 //
 // device_linux.go and steering_linux.go are the control side; queue_linux.go
-// and poller_linux.go are the data path.
+// and poller_linux.go are the data path. A queue that is not read and written
+// by our own system calls has a driver: water_linux.go, wireguard_linux.go.
 package tun
 
 import (
@@ -33,6 +34,29 @@ func (m Mode) String() string {
 	return "tap"
 }
 
+// A Backend is what opens, reads and writes the queues of a device.
+type Backend uint8
+
+const (
+	Native    Backend = iota
+	Water             // songgao/water: plain frames, no virtio-net header
+	Wireguard         // golang.zx2c4.com/wireguard/tun: TUN only; its virtio-net header is its own
+)
+
+// ParseBackend is the inverse of String.
+func ParseBackend(s string) (Backend, error) {
+	for i, name := range backendNames {
+		if s == name {
+			return Backend(i), nil
+		}
+	}
+	return 0, fmt.Errorf("tun: backend %q: want one of %s", s, strings.Join(backendNames[:], ", "))
+}
+
+var backendNames = [...]string{"native", "water", "wireguard"}
+
+func (b Backend) String() string { return backendNames[b] }
+
 // MaxQueues is the kernel's limit on queues of one device (MAX_TAP_QUEUES).
 const MaxQueues = 256
 
@@ -46,8 +70,9 @@ var ErrGone = errors.New("tun: the device was deleted")
 type Config struct {
 	Name    string
 	Mode    Mode
+	Backend Backend
 	Queues  int  // 1..MaxQueues
-	VnetHdr bool // carry virtio-net headers, and with them all offloads
+	VnetHdr bool // carry virtio-net headers, and with them all offloads; of the backends, wireguard always and water never
 	NAPI    bool // IFF_NAPI: writes go through the kernel's GRO
 	Persist bool // the device outlives us
 	SndBuf  int  // bytes of TUNSETSNDBUF, 0 = unlimited
@@ -62,6 +87,7 @@ type Config struct {
 type Device struct {
 	Name     string
 	Mode     Mode
+	Backend  Backend
 	VnetLen  int     // bytes of vnet header in front of each frame, 0 without
 	Offloads Offload // what the kernel granted: it may send us such frames
 	Persist  bool
@@ -108,18 +134,26 @@ func Open(cfg Config) (*Device, error) {
 	if cfg.Queues < 1 || cfg.Queues > MaxQueues {
 		return nil, fmt.Errorf("tun: %s: %d queues, want 1..%d", cfg.Name, cfg.Queues, MaxQueues)
 	}
-	d := &Device{Name: cfg.Name, Mode: cfg.Mode, Persist: cfg.Persist}
+	open := openNative
+	switch cfg.Backend {
+	case Water:
+		open, cfg.VnetHdr = openWater, false
+	case Wireguard:
+		if cfg.Mode != TUN {
+			return nil, fmt.Errorf("tun: %s: wireguard opens a tun, not a %v", cfg.Name, cfg.Mode)
+		}
+		open, cfg.VnetHdr = openWireguard, true
+	}
+	d := &Device{Name: cfg.Name, Mode: cfg.Mode, Backend: cfg.Backend, Persist: cfg.Persist}
 	if cfg.VnetHdr {
 		d.VnetLen = vnetLen
 	}
 	for range cfg.Queues {
-		fd, err := openQueue(cfg)
+		q, err := open(cfg)
 		if err != nil {
 			d.Close()
 			return nil, err
 		}
-		q := NewQueue(fd, d.VnetLen)
-		q.raw = cfg.Mode == TUN
 		d.queues = append(d.queues, q)
 	}
 	if err := d.setup(cfg); err != nil {
@@ -127,6 +161,20 @@ func Open(cfg Config) (*Device, error) {
 		return nil, err
 	}
 	return d, nil
+}
+
+func openNative(cfg Config) (*Queue, error) {
+	fd, err := openQueue(cfg)
+	if err != nil {
+		return nil, err
+	}
+	vnet := 0
+	if cfg.VnetHdr {
+		vnet = vnetLen
+	}
+	q := NewQueue(fd, vnet)
+	q.raw = cfg.Mode == TUN
+	return q, nil
 }
 
 // openQueue opens one more queue of the device. The descriptor is
@@ -189,6 +237,9 @@ func (d *Device) setup(cfg Config) error {
 	want := Offload(0)
 	if cfg.VnetHdr {
 		want = OffCsum | OffTSO4 | OffTSO6 | OffTSOECN | OffUSO4 | OffUSO6
+	}
+	if cfg.Backend == Wireguard {
+		want &^= OffTSOECN // it knows no superpacket with ECN
 	}
 	granted, err := setOffload(fd, want)
 	if err != nil {
@@ -300,6 +351,18 @@ func (d *Device) NetNS() (int, error) {
 }
 
 const tunGetDevNetNS = 0x54e3 // TUNGETDEVNETNS = _IO('T', 227)
+
+// deviceFlags gives the IFF_* flags of the device behind a queue.
+func deviceFlags(fd int) (uint16, error) {
+	ifr, err := unix.NewIfreq("x")
+	if err != nil {
+		return 0, err
+	}
+	if err := unix.IoctlIfreq(fd, unix.TUNGETIFF, ifr); err != nil {
+		return 0, fmt.Errorf("TUNGETIFF: %w", err)
+	}
+	return ifr.Uint16(), nil
+}
 
 // CurrentName asks the kernel for the device's name, which may have changed.
 func (d *Device) CurrentName() (string, error) {

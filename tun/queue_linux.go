@@ -15,6 +15,9 @@ type Queue struct {
 	waitFD int  // a duplicate of fd, so that rx and tx readiness can sit in different pollers
 	vnet   int  // bytes of vnet header
 	raw    bool // frames start at the network header (TUN)
+
+	driver driver   // reads and writes instead of us; nil for what we do ourselves
+	frames [][]byte // that driver has read and no packet holds yet; the reader's
 }
 
 // NewQueue wraps a non-blocking descriptor on which one read is one frame:
@@ -35,6 +38,9 @@ func (q *Queue) FD() int { return q.fd }
 func (q *Queue) Close() error {
 	if q.waitFD >= 0 {
 		_ = unix.Close(q.waitFD)
+	}
+	if q.driver != nil {
+		return q.driver.close()
 	}
 	return unix.Close(q.fd)
 }
@@ -71,6 +77,9 @@ const (
 // caller. The error is 0 if there may be more, EAGAIN if the ring was found
 // empty, ENOBUFS if the pool was, and otherwise the kernel's.
 func (r *Reader) ReadBatch(q *Queue, b *packet.Batch, limit int) unix.Errno {
+	if q.driver != nil {
+		return r.readFrames(q, b, limit)
+	}
 	for bytes := 0; b.N < limit && bytes < batchBytes; {
 		if r.tail == nil {
 			if r.tail = r.cache.GetTail(); r.tail == nil {
@@ -133,6 +142,9 @@ type Writer struct {
 // the number written and, if that is not all of them, why the next was
 // refused. The packets stay the caller's.
 func (w *Writer) WriteBatch(q *Queue, pkts []*packet.Packet) (int, unix.Errno) {
+	if q.driver != nil {
+		return q.driver.write(pkts)
+	}
 	for i, p := range pkts {
 		if errno := w.write(q, p); errno != 0 {
 			return i, errno
@@ -170,6 +182,9 @@ func (w *Writer) write(q *Queue, p *packet.Packet) unix.Errno {
 // pieces, with the vnet header v where q carries one. hdr must lie outside the
 // Go stack; all stays the caller's.
 func (w *Writer) WriteSegment(q *Queue, v packet.Vnet, hdr []byte, payload [][]byte) unix.Errno {
+	if q.driver != nil {
+		return q.driver.writeSegment(hdr, payload)
+	}
 	n := 0
 	if q.vnet != 0 {
 		encodeVnet(w.hdr[:], &v) // what lies behind it stays zero

@@ -73,14 +73,19 @@ func newHostBy(t *testing.T, open func(h *host) error) *host {
 	return h
 }
 
-func (h *host) open(mode tun.Mode, queues int, persist bool) (err error) {
-	if h.dev, err = tun.Open(tun.Config{Name: "steer0", Mode: mode, Queues: queues, Persist: persist}); err != nil {
+func (h *host) open(mode tun.Mode, queues int, persist bool) error {
+	return h.openAs(tun.Config{Mode: mode, Queues: queues, Persist: persist})
+}
+
+func (h *host) openAs(cfg tun.Config) (err error) {
+	cfg.Name = "steer0"
+	if h.dev, err = tun.Open(cfg); err != nil {
 		return err
 	}
 	if h.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil { // protocol 0: it receives nothing
 		return err
 	}
-	ifr, err := unix.NewIfreq("steer0")
+	ifr, err := unix.NewIfreq(cfg.Name)
 	if err != nil {
 		return err
 	}
@@ -88,7 +93,15 @@ func (h *host) open(mode tun.Mode, queues int, persist bool) (err error) {
 		return err
 	}
 	h.ifindex = int(ifr.Uint32())
-	ifr.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	return h.setFlags(unix.IFF_UP | unix.IFF_RUNNING)
+}
+
+func (h *host) setFlags(flags uint16) error {
+	ifr, err := unix.NewIfreq("steer0")
+	if err != nil {
+		return err
+	}
+	ifr.SetUint16(flags)
 	return unix.IoctlIfreq(h.fd, unix.SIOCSIFFLAGS, ifr)
 }
 

@@ -85,3 +85,17 @@ func epollWaitMsec(epfd int, ev unsafe.Pointer, n int, timeout int64, raw bool) 
 	}
 	return unix.Syscall6(unix.SYS_EPOLL_PWAIT, uintptr(epfd), uintptr(ev), uintptr(n), uintptr(ms), 0, 0)
 }
+
+// A pollFD asks whether one descriptor is ready. It belongs to one thread.
+type pollFD struct {
+	fd   unix.PollFd
+	zero unix.Timespec
+}
+
+func (p *pollFD) init(fd int) { p.fd = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN} }
+
+// readable reports whether a read will return at once, with a frame or an error.
+func (p *pollFD) readable() bool {
+	n, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&p.fd)), 1, uintptr(unsafe.Pointer(&p.zero)), 0, 0, 0)
+	return errno == 0 && n == 1
+}

@@ -127,19 +127,21 @@ noop() { :; }
 testpmd_stop() { rm -rf "/var/run/dpdk/$(basename "$RUN")"; }
 
 # our router, with a configuration written for the run
-# usage: taprouter_start l2|l3 QUEUES [CHILD-QDISC]
+# usage: taprouter_start l2|l3 QUEUES [CHILD-QDISC [tap|tun [BACKEND]]]
 taprouter_start() {
-  local layer=$1 queues=$2 child=${3:-pfifo_fast} c=$RUN/taprouter.yaml a='' b=''
+  local layer=$1 queues=$2 child=${3:-pfifo_fast} type=${4:-tap} backend=${5:-native} c=$RUN/taprouter.yaml a='' b=''
+  local port="type: $type, backend: $backend, queues: $queues, qdisc: {kind: mq, child: {kind: $child}}"
   [ -x "$ROUTER" ] || { echo "there is no $ROUTER: make build, or set ROUTER" >&2; return 1; }
   if [ "$layer" = l3 ]; then
-    a=", mac: \"$GWMAC_A\", addresses: [10.99.1.254/24, \"fd99:0:0:1::fe/64\"]"
-    b=", mac: \"$GWMAC_B\", addresses: [10.99.2.254/24, \"fd99:0:0:2::fe/64\"]"
+    a=", addresses: [10.99.1.254/24, \"fd99:0:0:1::fe/64\"]"
+    b=", addresses: [10.99.2.254/24, \"fd99:0:0:2::fe/64\"]"
+    [ "$type" = tap ] && a=", mac: \"$GWMAC_A\"$a" b=", mac: \"$GWMAC_B\"$b"
   fi
   {
     echo "version: 1"
     echo "ports:"
-    echo "  - {name: $TAPA, type: tap, queues: $queues, qdisc: {kind: mq, child: {kind: $child}}$a}"
-    echo "  - {name: $TAPB, type: tap, queues: $queues, qdisc: {kind: mq, child: {kind: $child}}$b}"
+    echo "  - {name: $TAPA, $port$a}"
+    echo "  - {name: $TAPB, $port$b}"
     [ "$layer" = l2 ] && { echo "bridges:"; echo "  - {name: br0, ports: [$TAPA, $TAPB]}"; }
   } >"$c"
   ip netns exec "$NS_F" "$ROUTER" run -c "$c" --name "bench-$NS_F" >"$RUN/taprouter.log" 2>&1 &

@@ -32,6 +32,7 @@ for namespaces CAP_SYS_ADMIN, and for a steering that is not kernel CAP_BPF.
   ports:
     - name: tapa                  # the netdev's name
       type: tap                   # tap | tun
+      backend: native             # or water (no offloads), wireguard (tun only): libraries, for comparison
       queues: 2                   # default: workers
       netns: ns1                  # the netdev goes there; create: true makes it
       mtu: 1500

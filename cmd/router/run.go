@@ -107,6 +107,7 @@ func (r *router) open(p *config.Port) error {
 	if p.Type == config.TUN {
 		cfg.Mode = tun.TUN
 	}
+	cfg.Backend, _ = tun.ParseBackend(p.Backend) // checked by config
 	var dev *tun.Device
 	open := func() (err error) {
 		dev, err = tun.Open(cfg)

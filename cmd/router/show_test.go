@@ -24,8 +24,8 @@ type fake struct {
 
 func (f *fake) Links() []api.Link {
 	return []api.Link{
-		{Name: "tapa", Type: "tap", OperState: "UP", MTU: 1500, Master: "br0", Queues: []api.Queue{{}, {Queue: 1}}},
-		{Index: 1, Name: "tapb", Type: "tun", OperState: "GONE", Reason: "the device was deleted", MTU: 1400, Queues: []api.Queue{{}}},
+		{Name: "tapa", Type: "tap", Backend: "native", OperState: "UP", MTU: 1500, Master: "br0", Queues: []api.Queue{{}, {Queue: 1}}},
+		{Index: 1, Name: "tapb", Type: "tun", Backend: "water", OperState: "GONE", Reason: "the device was deleted", MTU: 1400, Queues: []api.Queue{{}}},
 	}
 }
 

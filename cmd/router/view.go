@@ -52,7 +52,7 @@ func (r *router) Links() []api.Link {
 		h.mu.Unlock()
 		c := h.conf
 		l := api.Link{
-			Index: i, Name: c.Name, Type: c.Type, OperState: "DOWN", Reason: state.Reason, MTU: cmp.Or(state.MTU, c.MTU),
+			Index: i, Name: c.Name, Type: c.Type, Backend: c.Backend, OperState: "DOWN", Reason: state.Reason, MTU: cmp.Or(state.MTU, c.MTU),
 			TxQueueLen: r.dp.TxQueueLen(i), Steering: h.dev.Steering().String(), HostMAC: state.MAC, NetNS: c.NetNS, Master: c.Bridge, HostBridge: c.Host.Bridge,
 			Addresses: texts(c.Addresses), VnetHdr: h.dev.VnetLen > 0, Offloads: h.dev.Offloads.Names(),
 		}

@@ -29,7 +29,7 @@ func (f *fake) Status() Status {
 }
 
 func (f *fake) Links() []Link {
-	return []Link{{Index: 0, Name: "tapa", Type: "tap", OperState: "UP", MTU: 1500, TxQueueLen: 1000, MAC: "02:00:00:00:00:fe", HostMAC: "02:00:00:00:00:01", NetNS: "ns1",
+	return []Link{{Index: 0, Name: "tapa", Type: "tap", Backend: "native", OperState: "UP", MTU: 1500, TxQueueLen: 1000, MAC: "02:00:00:00:00:fe", HostMAC: "02:00:00:00:00:01", NetNS: "ns1",
 		Addresses: []string{"10.0.0.254/24", "fd00::fe/64"}, VnetHdr: true, Offloads: []string{"csum", "tso4"}, Accept: []string{"csum"}, Software: []string{"tso", "uso"},
 		Segments: 7, Checksums: 8, Dropped: 9, KernelDrop: 10, GRO: true, GROTrains: 12, GROMerged: 13, GROBadCsum: 14, GSORefused: 11, GSOOff: []string{"tcp4", "udp"}, QueuesUsed: 1, Steering: "hash", Queues: []Queue{{Queue: 0, RxPackets: 1, RxBytes: 2, TxPackets: 3, TxBytes: 4, TxStops: 5}}}}
 }
@@ -259,15 +259,15 @@ func TestTexts(t *testing.T) {
 			"    link/ether 02:00:00:00:00:fe host 02:00:00:00:00:01\n    inet 10.0.0.254/24\n    inet6 fd00::fe/64\n" +
 			"    offloads from the kernel: csum,tso4; to it: csum; in software: tso,uso; gro on\n    superpackets that the device refuses, sent in segments: tcp4,udp\n",
 			func(b *bytes.Buffer) { PrintLinks(b, f.Links(), false) }},
-		{"link show, steering kernel", "3: tapb: <TUN> mtu 0 qlen 0 queues 0 state DOWN\n    offloads from the kernel: none; to it: none; in software: none; gro off\n",
+		{"link show, steering kernel", "3: tapb: <TUN> mtu 0 qlen 0 queues 0 state DOWN backend water\n    offloads from the kernel: none; to it: none; in software: none; gro off\n",
 			func(b *bytes.Buffer) {
-				PrintLinks(b, []Link{{Index: 3, Name: "tapb", Type: "tun", OperState: "DOWN", Steering: "kernel"}}, false)
+				PrintLinks(b, []Link{{Index: 3, Name: "tapb", Type: "tun", Backend: "water", OperState: "DOWN", Steering: "kernel"}}, false)
 			}},
 		{"link show, in a kernel bridge", "3: tapb: <TAP> mtu 0 qlen 0 queues 0 state UP host-bridge br-vm0\n    problem: vm1 in bridge br-vm0 is set down: ip link set vm1 up\n" +
 			"    offloads from the kernel: none; to it: none; in software: none; gro off\n",
 			func(b *bytes.Buffer) {
 				PrintLinks(b, []Link{{
-					Index: 3, Name: "tapb", Type: "tap", OperState: "UP", Steering: "kernel", HostBridge: "br-vm0",
+					Index: 3, Name: "tapb", Type: "tap", Backend: "native", OperState: "UP", Steering: "kernel", HostBridge: "br-vm0",
 					Problems: []string{"vm1 in bridge br-vm0 is set down: ip link set vm1 up"},
 				}}, false)
 			}},

@@ -66,7 +66,7 @@ func PrintLines(w io.Writer, all []Line, stats bool) {
 func PrintLinks(w io.Writer, all []Link, stats bool) {
 	for _, l := range all {
 		fmt.Fprintf(w, "%d: %s: <%s> mtu %d qlen %d queues %d state %s", l.Index, l.Name, strings.ToUpper(l.Type), l.MTU, l.TxQueueLen, l.QueuesUsed, l.OperState)
-		for _, f := range []struct{ name, value, plain string }{{"steering", l.Steering, "kernel"}, {"master", l.Master, ""}, {"host-bridge", l.HostBridge, ""}, {"netns", l.NetNS, ""}} {
+		for _, f := range []struct{ name, value, plain string }{{"backend", l.Backend, "native"}, {"steering", l.Steering, "kernel"}, {"master", l.Master, ""}, {"host-bridge", l.HostBridge, ""}, {"netns", l.NetNS, ""}} {
 			if f.value != f.plain {
 				fmt.Fprintf(w, " %s %s", f.name, f.value)
 			}

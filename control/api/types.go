@@ -75,6 +75,7 @@ type Link struct {
 	Index      int      `json:"ifindex"` // the router's own numbering
 	Name       string   `json:"ifname"`
 	Type       string   `json:"type"`
+	Backend    string   `json:"backend"`   // what reads and writes the device: native, water or wireguard
 	OperState  string   `json:"operstate"` // UP, DOWN or GONE
 	Reason     string   `json:"reason,omitempty"`
 	MTU        int      `json:"mtu"`

@@ -55,6 +55,7 @@ func (d *decoder) checkPort(p *Port, workers int) {
 	if p.Type == TUN {
 		d.checkTUN(p)
 	}
+	d.checkBackend(p)
 	if p.Create && p.NetNS == "" {
 		d.errorAt(&p.Create, "port %s: create makes a missing namespace, but none is named; add netns: NAME", p.Name)
 	}
@@ -84,6 +85,27 @@ func (d *decoder) checkTUN(p *Port) {
 			d.errorAt(f.v, "port %s: a tun port carries no Ethernet; remove %s or take type: tap", p.Name, f.name)
 		}
 	}
+}
+
+// checkBackend refuses what a library cannot do.
+func (d *decoder) checkBackend(p *Port) {
+	if p.Backend == Native {
+		return
+	}
+	refuse := func(v any, wrong bool, why string) {
+		if wrong && d.has(v) {
+			d.errorAt(v, "port %s: backend %s %s, or take backend: native", p.Name, p.Backend, why)
+		}
+	}
+	if p.Backend == Wireguard && p.Type != TUN {
+		d.errorAt(&p.Backend, "port %s: backend wireguard carries IP packets only; add type: tun, or take backend: native", p.Name)
+	}
+	refuse(&p.VnetHdr, p.Backend == Water && p.VnetHdr, "has no virtio-net header and so no offloads; remove vnet_hdr")
+	refuse(&p.VnetHdr, p.Backend == Wireguard && !p.VnetHdr, "always uses the virtio-net header; remove vnet_hdr")
+	refuse(&p.Accept, p.VnetHdr && p.Accept != Accept{}, "takes whole packets only and merges them itself; remove accept")
+	refuse(&p.SndBuf, true, "would wait for room in a bounded send buffer; remove sndbuf")
+	refuse(&p.NAPI, p.Backend == Water && p.NAPI, "cannot ask for NAPI; remove napi")
+	refuse(&p.Backpressure, p.Backend == Water && p.Backpressure, "cannot ask for it; remove backpressure")
 }
 
 func (d *decoder) checkOffloads(p *Port) {

@@ -54,10 +54,14 @@ const (
 	EthernetOverhead = 24  // bytes: preamble, FCS and gap
 )
 
-// Kinds of ports, flow table modes, steerings, qdiscs and routes, as the file spells them.
+// Kinds of ports, backends, flow table modes, steerings, qdiscs and routes, as the file spells them.
 const (
 	TAP = "tap"
 	TUN = "tun"
+
+	Native    = "native"
+	Water     = "water"
+	Wireguard = "wireguard"
 
 	Inflight = "inflight"
 	DQL      = "dql"
@@ -79,6 +83,7 @@ const (
 type Port struct {
 	Name       string // of the netdev
 	Type       string // TAP or TUN
+	Backend    string // what reads and writes the device: Native, Water or Wireguard
 	Queues     int
 	NetNS      string // the netdev goes there; empty: it stays where we are
 	Create     bool   // make NetNS if it is missing

@@ -76,7 +76,7 @@ func TestFull(t *testing.T) {
 	want := &Config{
 		Workers: 2, Pool: 64 << 20,
 		Ports: []Port{{
-			Name: "tapa", Type: TAP, Queues: 2, NetNS: "ns1", Create: true, Persist: true, MTU: 9000, TxQueueLen: 500,
+			Name: "tapa", Type: TAP, Backend: Native, Queues: 2, NetNS: "ns1", Create: true, Persist: true, MTU: 9000, TxQueueLen: 500,
 			MAC: MAC{2, 0, 0, 0, 0xa, 0xfe}, Addresses: prefixes("10.99.1.254/24", "fd99:1::fe/64"),
 			Host: Host{
 				Addresses: prefixes("10.99.1.1/24", "fd99:1::1/64"),
@@ -90,10 +90,10 @@ func TestFull(t *testing.T) {
 			Qdisc: mqOf(PfifoFast),
 			XPS:   XPS{FlowTableCnt: 1024, Mode: DQL, Map: [][]int{{1, 0}, {0}}}, Steering: SteerHash,
 		}, {
-			Name: "tapb", Type: TAP, Queues: 1, MTU: 1500, TxQueueLen: 1000, Host: Host{Bridge: "br-vm0", Create: true, Up: true, TxQueueLen: 4000},
+			Name: "tapb", Type: TAP, Backend: Native, Queues: 1, MTU: 1500, TxQueueLen: 1000, Host: Host{Bridge: "br-vm0", Create: true, Up: true, TxQueueLen: 4000},
 			VnetHdr: true, Accept: all, GRO: true, Qdisc: mqOf(PfifoFast), XPS: XPS{Mode: Inflight}, Steering: SteerKernel, Bridge: "br0",
 		}, {
-			Name: "tun0", Type: TUN, Queues: 2, MTU: 1500, TxQueueLen: 1000, Addresses: prefixes("10.99.3.1/31"), Host: Host{Up: true, TxQueueLen: 4000},
+			Name: "tun0", Type: TUN, Backend: Native, Queues: 2, MTU: 1500, TxQueueLen: 1000, Addresses: prefixes("10.99.3.1/31"), Host: Host{Up: true, TxQueueLen: 4000},
 			Qdisc: mqOf(PfifoFast), XPS: XPS{FlowTableCnt: 4096, Mode: Inflight}, Steering: SteerKernel,
 		}},
 		Bridges: []Bridge{{

@@ -34,10 +34,13 @@ func (d *decoder) fillPort(p *Port, workers int) {
 	if p.MAC.IsZero() && p.Type == TAP {
 		p.MAC = madeUpMAC("port", p.NetNS, p.Name)
 	}
+	if !d.has(&p.VnetHdr) && p.Backend == Water {
+		p.VnetHdr = false
+	}
 	if !d.has(&p.GRO) { // merging pays where superpackets are taken
 		p.GRO = p.VnetHdr
 	}
-	if !d.has(&p.Accept) && p.VnetHdr {
+	if !d.has(&p.Accept) && p.VnetHdr && p.Backend == Native {
 		p.Accept = Accept{Csum: true, TSO: true, USO: true}
 	}
 	if !d.has(&p.XPS.FlowTableCnt) && (p.Queues == 1 || p.NAPI) {

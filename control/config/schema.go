@@ -34,11 +34,12 @@ func parseVersion(s string) (int, string) {
 }
 
 func port(p *Port) setter {
-	*p = Port{Type: TAP, MTU: DefaultMTU, TxQueueLen: DefaultTxQueueLen, VnetHdr: true, Steering: SteerKernel, Host: Host{Up: true, TxQueueLen: DefaultHostTxQueueLen}}
+	*p = Port{Type: TAP, Backend: Native, MTU: DefaultMTU, TxQueueLen: DefaultTxQueueLen, VnetHdr: true, Steering: SteerKernel, Host: Host{Up: true, TxQueueLen: DefaultHostTxQueueLen}}
 	p.XPS = XPS{FlowTableCnt: DefaultFlowTable, Mode: Inflight}
 	return required(&p.Name, "a port", mapping("a port",
 		field{"name", ifname(&p.Name)},
 		field{"type", oneOf(&p.Type, TAP, TUN)},
+		field{"backend", oneOf(&p.Backend, Native, Water, Wireguard)},
 		field{"queues", integer(&p.Queues, 1, MaxQueues)},
 		field{"netns", netnsName(&p.NetNS)},
 		field{"create", boolean(&p.Create)},

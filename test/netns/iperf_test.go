@@ -68,10 +68,10 @@ func amount() string {
 
 // TCP passes both ways, with one stream and with eight.
 func TestTCP(t *testing.T) {
-	each(t, func(t *testing.T, top topology, n *Net, r *Router) {
+	eachBackend(t, func(t *testing.T, top topology, n *Net, r *Router) {
 		for _, addr := range []string{top.b4, top.b6} {
 			for _, args := range []string{"-P 1", "-P 8", "-P 1 -R", "-P 8 -R"} {
-				res := n.iperf("a", "b", addr, amount()+" "+args)
+				res := n.iperf("a", "b", addr, top.amount()+" "+args)
 				if res.End.Received.Bytes < 1<<20 {
 					t.Errorf("%s %s: %.0f bytes", addr, args, res.End.Received.Bytes)
 				}
@@ -84,11 +84,11 @@ func TestTCP(t *testing.T) {
 // TCP and large UDP writes pass when one side, or the other, sends without
 // offloads.
 func TestMixedOffloads(t *testing.T) {
-	each(t, func(t *testing.T, top topology, n *Net, r *Router) {
+	eachBackend(t, func(t *testing.T, top topology, n *Net, r *Router) {
 		for _, off := range []string{"a", "b"} {
 			n.must(off, "ethtool -K @dev:"+off+" tx off sg off tso off gso off gro off")
 			for _, addr := range []string{top.b4, top.b6} {
-				for _, args := range []string{amount(), amount() + " -R", "-u -b 200M -l 8000 -n 8M"} {
+				for _, args := range []string{top.amount(), top.amount() + " -R", "-u -b 200M -l 8000 -n 8M"} {
 					if res := n.iperf("a", "b", addr, args); res.End.Received.Bytes+res.End.Sum.Bytes < 1<<20 {
 						t.Errorf("offloads off at %s: %s %s: nothing passed", off, addr, args)
 					}
