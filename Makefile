@@ -10,7 +10,7 @@ export GOFLAGS := $(strip $(GOFLAGS) -buildvcs=false)
 # Real namespaces are tested by make test and make soak only, all else anywhere.
 UNIT   = $$(go list ./... | grep -v /test/netns)
 # The tests in namespaces that run a second time under the race detector.
-RACY   = Order|Fragments|ICMPErrors|LiveChanges|Kill|Deleted|Malformed|DeviceMoves|PingRouter|Steering|LinkDown
+RACY   = Order|Fragments|ICMPErrors|LiveChanges|Kill|Deleted|ComesBack|Malformed|DeviceMoves|PingRouter|Steering|LinkDown
 DEMO   ?=
 # make plot draws this file, the output of router bench with --json.
 JSON   ?= out.json
@@ -22,7 +22,7 @@ PEERSOPT ?=
 
 step = @printf '\n== %s\n' "$(1)"
 
-.PHONY: help build demo test race fuzz bench bench-peers plot lint soak check unit explore netns peers deps clean
+.PHONY: help build demo test race fuzz bench bench-peers plot lint soak check unit explore netns vm peers deps vm-deps clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,7 +34,7 @@ build: ## bin/router, one static binary
 demo: build ## see packets flow between two namespaces (root); DEMO='--duration 5s' passes options
 	bin/router demo $(DEMO)
 
-test: deps build check unit explore race netns peers ## everything: unit, race detector, real namespaces (root)
+test: deps build check unit explore race netns vm peers ## everything: unit, race detector, real namespaces, virtual machines (root)
 	$(call step,all passed)
 
 race: ## unit tests under the race detector
@@ -71,6 +71,10 @@ soak: deps build ## the field cases in full length (root; hours)
 	ROUTER_SOAK=1 ROUTER_REQUIRE_NETNS=1 go test -count 1 -timeout 12h -v ./test/netns
 	ROUTER_SOAK=1 ROUTER_SOAK_TIME=10m ROUTER_REQUIRE_NETNS=1 go test -count 1 -timeout 12h $(UNIT)
 
+vm: vm-deps ## tests with virtual machines (root); skipped where there is no QEMU, unless ROUTER_REQUIRE_VM=1
+	$(call step,virtual machines)
+	ROUTER_REQUIRE_NETNS=1 go test -count 1 -timeout 8m -v -run '^TestVM' ./test/netns
+
 clean: ## remove what was built
 	rm -rf bin
 
@@ -86,6 +90,13 @@ deps:
 	[ -e /usr/include/stdlib.h ] || need="$$need libc6-dev"; \
 	[ -z "$$need" ] || { echo "installing$$need"; \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$need; }
+
+# QEMU is 43 MB and only the tests with virtual machines need it. They download
+# a kernel of 27 MB, which is kept in the user's cache.
+vm-deps:
+	@command -v qemu-system-x86_64 >/dev/null || { echo "installing qemu-system-x86"; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends qemu-system-x86; } \
+	  || [ -z "$${ROUTER_REQUIRE_VM:-}" ]
 
 check:
 	$(call step,gofmt and go vet)
@@ -103,7 +114,7 @@ explore:
 
 netns:
 	$(call step,real namespaces)
-	ROUTER_REQUIRE_NETNS=1 go test -count 1 -timeout 10m -v ./test/netns
+	ROUTER_REQUIRE_NETNS=1 go test -count 1 -timeout 10m -v -skip '^TestVM' ./test/netns
 	$(call step,real namespaces; router and tests under the race detector)
 	CGO_ENABLED=1 ROUTER_REQUIRE_NETNS=1 go test -race -count 1 -timeout 10m -v -run '$(RACY)' ./test/netns
 

@@ -376,3 +376,37 @@ func TestUnmadeCopiesAreCounted(t *testing.T) {
 		return nil
 	})
 }
+
+// A port whose device has gone forwards again once it has the queues of
+// another, as many as are in use.
+func TestDeviceComesBack(t *testing.T) {
+	r := newRig(t, 2, 2, 2, nil)
+	r.learn()
+	keep := func(*tun.Queue) error { return nil }
+	if err := r.dp.SetQueues("p1", 1, keep, keep); err != nil {
+		t.Fatal(err)
+	}
+	r.dp.DetachPort(1, packet.DropDeviceGone)
+	for _, q := range r.queue[1] {
+		if err := q.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.dp.AttachPort(1, r.queue[0][:1]); err == nil {
+		t.Error("AttachPort took one queue for two")
+	}
+	for i := range r.queue[1] {
+		r.queue[1][i], r.peers[1][i] = tuntest.Pair(t, 0)
+	}
+	if err := r.dp.AttachPort(1, r.queue[1]); err != nil {
+		t.Fatal(err)
+	}
+	r.learn() // both ways
+	r.send(0, 4, 0, 100)
+	if got := r.collect(400); got != 400 {
+		t.Errorf("%d packets of 400 came through the new device", got)
+	}
+	if err := r.dp.SetQueues("p1", 2, keep, keep); err != nil {
+		t.Fatal(err)
+	}
+}

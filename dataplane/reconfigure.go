@@ -283,14 +283,37 @@ func (t *TxQueue) clear(reason packet.Reason) {
 	t.dql.Reset(c.now)
 }
 
-// DetachPort is PortDown for a device that is gone for good: no worker waits
-// for its queues any more, so that the caller may close them.
+// DetachPort is PortDown for a device that is gone: no worker waits for its
+// queues any more, so that the caller may close them, and AttachPort may give
+// the port others.
 func (dp *Dataplane) DetachPort(port int, reason packet.Reason) {
 	dp.PortDown(port, reason)
 	_ = dp.quiesce(func() error {
 		for _, rx := range dp.ports[port].rx {
 			rx.worker.poller.Unwatch(rx.q)
 			rx.worker.forget(rx)
+		}
+		return nil
+	})
+}
+
+// AttachPort gives a port that was detached the queues of a new device, as many
+// as it had. Only the first so many as are in use are read.
+func (dp *Dataplane) AttachPort(port int, queues []*tun.Queue) error {
+	p := dp.ports[port]
+	if len(queues) != len(p.tx) {
+		return fmt.Errorf("%s has %d queues, the new device %d", p.Name, len(p.tx), len(queues))
+	}
+	return dp.quiesce(func() error {
+		for i, q := range queues {
+			rx := p.rx[i]
+			rx.q, p.tx[i].q = q, q
+			if i >= p.steer.Queues() {
+				continue
+			}
+			if err := rx.worker.poller.Watch(q, rx.token); err != nil {
+				return err
+			}
 		}
 		return nil
 	})

@@ -54,7 +54,7 @@ func AgentMain(args []string, in io.Reader, out io.Writer) int {
 	if len(args) != 0 {
 		return ExitUsage
 	}
-	if err := traffic.Serve(in, out); err != nil {
+	if err := traffic.Serve(in, out, nil); err != nil {
 		return ExitRefused
 	}
 	return ExitOK

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 
@@ -93,7 +94,8 @@ type Device struct {
 	Persist  bool
 
 	mu       sync.Mutex
-	queues   []*Queue // by kernel queue index; a detached queue is not in it; guarded by mu
+	queues   []*Queue // by kernel queue index; guarded by mu
+	detached []*Queue // guarded by mu
 	steering Steering // guarded by mu
 }
 
@@ -304,6 +306,7 @@ func (d *Device) Detach(q *Queue) error {
 	last := len(d.queues) - 1
 	d.queues[i] = d.queues[last]
 	d.queues = d.queues[:last]
+	d.detached = append(d.detached, q)
 	return nil
 }
 
@@ -315,6 +318,7 @@ func (d *Device) Attach(q *Queue) error {
 		return fmt.Errorf("tun: attach a queue to %s: %w", d.Name, err)
 	}
 	d.queues = append(d.queues, q)
+	d.detached = slices.DeleteFunc(d.detached, func(x *Queue) bool { return x == q })
 	return nil
 }
 
@@ -343,6 +347,9 @@ func setQueue(fd int, flag uint16) error {
 func (d *Device) NetNS() (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if len(d.queues) == 0 {
+		return -1, os.ErrClosed
+	}
 	fd, err := unix.IoctlRetInt(d.queues[0].fd, tunGetDevNetNS)
 	if err != nil {
 		return -1, fmt.Errorf("tun: namespace of %s: %w", d.Name, err)
@@ -372,6 +379,9 @@ func (d *Device) CurrentName() (string, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if len(d.queues) == 0 {
+		return "", os.ErrClosed
+	}
 	if err := unix.IoctlIfreq(d.queues[0].fd, unix.TUNGETIFF, ifr); err != nil {
 		if errors.Is(err, unix.EBADFD) {
 			return "", ErrGone
@@ -381,8 +391,7 @@ func (d *Device) CurrentName() (string, error) {
 	return ifr.Name(), nil
 }
 
-// Close closes every queue, detached ones excepted. No worker may use them.
-// A device that outlives us goes back to the kernel's steering.
+// Close closes every queue. No worker may use them. A device that outlives us goes back to the kernel's steering.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -392,10 +401,10 @@ func (d *Device) Close() error {
 			errs = append(errs, err)
 		}
 	}
-	for _, q := range d.queues {
+	for _, q := range append(d.queues, d.detached...) {
 		errs = append(errs, q.Close())
 	}
-	d.queues = nil
+	d.queues, d.detached = nil, nil
 	return errors.Join(errs...)
 }
 

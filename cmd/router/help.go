@@ -10,8 +10,9 @@ import (
 var objects = []object{
 	{"link", "Ports: state, offloads, counters of each queue",
 		`A port is one TAP or TUN device, read and written by us (backend native) or by
-a library (water, wireguard); only a library is shown. Shown are its state (UP, DOWN or GONE, with
-the reason), MTU, our MAC address and the netdev's (host), the offloads that
+a library (water, wireguard); only a library is shown. Shown are its state (UP,
+DOWN or GONE, with the reason; one that went with its namespace comes back with
+it), MTU, our MAC address and the netdev's (host), the offloads that
 the kernel granted, what its reader takes from us, and what is done in software
 instead. -s adds wire packets and bytes of each queue, and what was dropped;
 "stops" counts how often the device had no room. host-bridge is the kernel's

@@ -21,6 +21,19 @@ func (b kernelBridge) remove() error {
 	return ns.DeleteBridge(b.name)
 }
 
+// joinBridge makes the kernel bridge of a port if that is asked for.
+// hostnet.Configure puts the port into it.
+func (r *router) joinBridge(ns *hostnet.NS, p *config.Port) error {
+	if p.Host.Bridge == "" {
+		return nil
+	}
+	made, err := ns.EnsureBridge(p.Host.Bridge, p.Host.Create)
+	if made {
+		r.kernel = append(r.kernel, kernelBridge{p.NetNS, p.Host.Bridge})
+	}
+	return err
+}
+
 // bridgeProblems says what keeps frames from passing between a port and the
 // kernel bridge that it joins; nothing if it joins none.
 func bridgeProblems(ns *hostnet.NS, p *config.Port, mtu int) []string {

@@ -41,9 +41,11 @@ func (f *follower) close() {
 
 // watchLinks follows the netdevs of all ports until ctx ends: set up and
 // down, given another MTU or address, moved to another namespace, deleted.
-// None of that ends the router.
+// None of that ends the router. A port that went with its namespace comes back
+// when there is a namespace of that name again.
 func (r *router) watchLinks(ctx context.Context) {
 	events := make(chan linkEvent, 64)
+	names, watching := r.watchNames(ctx)
 	followers := make([]*follower, len(r.ports))
 	for i := range r.ports {
 		followers[i] = r.follow(ctx, i, events)
@@ -54,19 +56,33 @@ func (r *router) watchLinks(ctx context.Context) {
 			f.close()
 		}
 		closing.Wait()
+		watching.Wait()
 	}()
 	for {
+		for i, p := range r.ports {
+			if p.again && p.lost() && r.restore(p) {
+				closing.Go(followers[i].close)
+				followers[i] = r.follow(ctx, i, events)
+			}
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case e := <-r.dp.Events():
+			// The descriptor decides: the event may be about a device before this.
+			_, err := r.ports[e.Port].device().CurrentName()
 			var refused *dataplane.RefusedError
 			switch {
-			case errors.Is(e.Err, tun.ErrGone):
+			case errors.Is(err, tun.ErrGone):
 				r.lose(e.Port, "the device was deleted")
 			case errors.As(e.Err, &refused):
 				slog.Warn("superpackets refused by the device go out in segments", "port", r.ports[e.Port].conf.Name,
 					"shape", refused.Shape.Names()[0], "error", e.Err, "off", refused.Off)
+			}
+		case name := <-names:
+			r.forget(name)
+			for _, p := range r.ports {
+				p.again = p.again || p.conf.NetNS == name
 			}
 		case e := <-events:
 			if e.from != followers[e.port] || r.note(e.port, e.ev) {
@@ -83,7 +99,7 @@ func (r *router) watchLinks(ctx context.Context) {
 // nowhere any more.
 func (r *router) follow(ctx context.Context, port int, events chan<- linkEvent) *follower {
 	p := r.ports[port]
-	fd, err := p.dev.NetNS()
+	fd, err := p.device().NetNS()
 	if err != nil {
 		r.lose(port, "the device was deleted")
 		return nil
@@ -142,11 +158,11 @@ func (r *router) note(port int, ev hostnet.Event) bool {
 // find looks the netdev up where it is now, under its name of now, and what
 // is wrong with the kernel bridge that it joins.
 func (p *hostPort) find() (link hostnet.Link, problems []string, err error) {
-	name, err := p.dev.CurrentName()
+	name, err := p.device().CurrentName()
 	if err != nil {
 		return link, nil, err
 	}
-	fd, err := p.dev.NetNS()
+	fd, err := p.device().NetNS()
 	if err != nil {
 		return link, nil, err
 	}
@@ -206,7 +222,7 @@ func (r *router) lose(port int, reason string) {
 	p := r.ports[port]
 	p.mu.Lock()
 	gone := p.link.Gone
-	p.link = linkState{Gone: true, Reason: reason}
+	p.link = linkState{Gone: true, Reason: reason, MAC: p.link.MAC}
 	p.mu.Unlock()
 	if gone {
 		return
@@ -216,6 +232,7 @@ func (r *router) lose(port int, reason string) {
 		n.Ports[port].Up = false
 	})
 	r.flush(port)
+	r.neigh.Flush(uint16(port))
 	r.dp.DetachPort(port, packet.DropDeviceGone)
 	slog.Warn("port gone", "port", p.conf.Name, "reason", reason)
 }

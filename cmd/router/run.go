@@ -48,12 +48,19 @@ type router struct {
 // A hostPort is a port as the control plane sees it.
 type hostPort struct {
 	conf    *config.Port
-	index   int // of the port
-	dev     *tun.Device
-	ifindex int // of the netdev, in the namespace where it is; watchLinks only, after open
+	index   int  // of the port
+	ifindex int  // of the netdev, in the namespace where it is; watchLinks only, after open
+	again   bool // the namespace has come again, or its like, since the last open; watchLinks only
 
 	mu   sync.Mutex
-	link linkState // guarded by mu
+	dev  *tun.Device // guarded by mu: another one after the port has come back
+	link linkState   // guarded by mu
+}
+
+func (p *hostPort) device() *tun.Device {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.dev
 }
 
 // newRouter opens the devices of a configuration, configures their host
@@ -66,7 +73,9 @@ func newRouter(c *config.Config, faults map[string]dataplane.Shape) (r *router, 
 		}
 	}()
 	for i := range c.Ports {
-		if err := r.open(&c.Ports[i]); err != nil {
+		h := &hostPort{conf: &c.Ports[i], index: i}
+		r.ports = append(r.ports, h)
+		if err := r.open(h, c.Ports[i].Create); err != nil {
 			return r, fmt.Errorf("port %s: %w", c.Ports[i].Name, err)
 		}
 	}
@@ -88,12 +97,14 @@ func newRouter(c *config.Config, faults map[string]dataplane.Shape) (r *router, 
 	return r, nil
 }
 
-// open makes a port's device and sets up the kernel's side. The device is
-// opened where we are and then moved: a queue opened inside a namespace would
-// keep that alive when somebody deletes it. Only a persistent device that is
-// in its namespace already is taken over there.
-func (r *router) open(p *config.Port) error {
-	ns, created, err := hostnet.Ensure(p.NetNS, p.Create)
+// open makes a port's device and sets up the kernel's side; with create it
+// makes a missing namespace. The device is opened where we are and then moved:
+// a queue opened inside a namespace would keep that alive when somebody deletes
+// it. Only a persistent device that is in its namespace already is taken over
+// there.
+func (r *router) open(h *hostPort, create bool) error {
+	p := h.conf
+	ns, created, err := hostnet.Ensure(p.NetNS, create)
 	if err != nil {
 		return err
 	}
@@ -121,22 +132,20 @@ func (r *router) open(p *config.Port) error {
 	if err != nil {
 		return hostnet.Explain(err, hostnet.NetAdmin|hostnet.TunDevice)
 	}
-	h := &hostPort{conf: p, index: len(r.ports), dev: dev}
-	r.ports = append(r.ports, h)
-	steering, _ := tun.ParseSteering(p.Steering)      // checked by config
+	steering, _ := tun.ParseSteering(p.Steering) // checked by config
+	h.mu.Lock()
+	if h.dev != nil {
+		steering = h.dev.Steering() // as it was changed
+	}
+	h.dev = dev
+	h.mu.Unlock()
 	if err := dev.SetSteering(steering); err != nil { // kernel, too: a device that was there may have a program
 		return hostnet.Explain(err, hostnet.BPF)
 	}
-	if p.Host.Bridge != "" {
-		made, err := ns.EnsureBridge(p.Host.Bridge, p.Host.Create)
-		if made {
-			r.kernel = append(r.kernel, kernelBridge{p.NetNS, p.Host.Bridge})
-		}
-		if err != nil {
-			return err
-		}
+	if err := r.joinBridge(ns, p); err != nil {
+		return err
 	}
-	if err := hostnet.Configure(ns, p); err != nil {
+	if err := hostnet.Configure(ns, h.withMAC()); err != nil {
 		return err
 	}
 	for _, problem := range bridgeProblems(ns, p, p.MTU) {
@@ -157,7 +166,7 @@ func (r *router) dataplaneConfig() dataplane.Config {
 	for _, p := range r.ports {
 		mode, _ := xpsflow.ParseMode(p.conf.XPS.Mode) // checked by config
 		pc := dataplane.PortConfig{
-			Name: p.conf.Name, Queues: p.dev.Queues(), TxQueueLen: p.conf.TxQueueLen,
+			Name: p.conf.Name, Queues: p.device().Queues(), TxQueueLen: p.conf.TxQueueLen,
 			Qdisc: p.conf.Qdisc.Root, Child: p.conf.Qdisc.Child, Line: dataplane.LineConfig(p.conf.Line),
 			FlowTable: p.conf.XPS.FlowTableCnt, FlowMode: mode, GRO: p.conf.GRO, Fault: r.faults[p.conf.Name],
 		}
@@ -280,6 +289,9 @@ func (r *router) close() (err error) {
 		r.dp = nil
 	}
 	for _, p := range r.ports {
+		if p.dev == nil {
+			continue // it could not be opened
+		}
 		if err := p.dev.Close(); err != nil {
 			slog.Warn("close", "port", p.conf.Name, "error", err)
 		}

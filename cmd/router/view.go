@@ -48,13 +48,13 @@ func (r *router) Links() []api.Link {
 	all := []api.Link{}
 	for i, h := range r.ports {
 		h.mu.Lock()
-		state := h.link
+		state, dev := h.link, h.dev
 		h.mu.Unlock()
 		c := h.conf
 		l := api.Link{
 			Index: i, Name: c.Name, Type: c.Type, Backend: c.Backend, OperState: "DOWN", Reason: state.Reason, MTU: cmp.Or(state.MTU, c.MTU),
-			TxQueueLen: r.dp.TxQueueLen(i), Steering: h.dev.Steering().String(), HostMAC: state.MAC, NetNS: c.NetNS, Master: c.Bridge, HostBridge: c.Host.Bridge,
-			Addresses: texts(c.Addresses), VnetHdr: h.dev.VnetLen > 0, Offloads: h.dev.Offloads.Names(),
+			TxQueueLen: r.dp.TxQueueLen(i), Steering: dev.Steering().String(), HostMAC: state.MAC, NetNS: c.NetNS, Master: c.Bridge, HostBridge: c.Host.Bridge,
+			Addresses: texts(c.Addresses), VnetHdr: dev.VnetLen > 0, Offloads: dev.Offloads.Names(),
 		}
 		if !c.MAC.IsZero() {
 			l.MAC = c.MAC.String()
@@ -324,7 +324,10 @@ func (r *router) SetQueues(dev string, n int) error {
 	if err != nil {
 		return err
 	}
-	return r.dp.SetQueues(dev, n, h.dev.Attach, h.dev.Detach)
+	r.changing.Lock() // the device stays the same meanwhile
+	defer r.changing.Unlock()
+	d := h.device()
+	return r.dp.SetQueues(dev, n, d.Attach, d.Detach)
 }
 
 func (r *router) port(name string) (*hostPort, error) {
@@ -344,7 +347,7 @@ func (r *router) SetSteering(dev, how string) error {
 	}
 	for _, h := range r.ports {
 		if h.conf.Name == dev {
-			return hostnet.Explain(h.dev.SetSteering(s), hostnet.BPF)
+			return hostnet.Explain(h.device().SetSteering(s), hostnet.BPF)
 		}
 	}
 	return fmt.Errorf("there is no port %q", dev)

@@ -72,12 +72,27 @@ type Received struct {
 	TCP TCPReceived `json:"tcp,omitzero"`
 }
 
+// A Handler carries out one operation; its result is sent back as JSON.
+type Handler func(ctx context.Context, arg json.RawMessage) (any, error)
+
+// Handle makes a Handler of a function that takes its argument decoded.
+func Handle[A, R any](f func(context.Context, A) (R, error)) Handler {
+	return func(ctx context.Context, raw json.RawMessage) (any, error) {
+		var arg A
+		if err := json.Unmarshal(raw, &arg); err != nil {
+			return nil, err
+		}
+		return f(ctx, arg)
+	}
+}
+
 // Serve carries out the requests that it reads from in until its end, then
 // stops what is still going on and returns. The agent process that a Remote
-// talks to does nothing else.
-func Serve(in io.Reader, out io.Writer) error {
+// talks to does nothing else. more are operations beside those of Remote's
+// methods, asked for by Call.
+func Serve(in io.Reader, out io.Writer, more map[string]Handler) error {
 	ctx, cancel := context.WithCancel(context.Background())
-	a := agent{enc: json.NewEncoder(out), receivers: map[int]any{}}
+	a := agent{enc: json.NewEncoder(out), receivers: map[int]any{}, more: more}
 	var wg sync.WaitGroup
 	defer a.close()
 	defer wg.Wait()
@@ -98,6 +113,8 @@ func Serve(in io.Reader, out io.Writer) error {
 }
 
 type agent struct {
+	more map[string]Handler
+
 	mu        sync.Mutex
 	enc       *json.Encoder // guarded by mu
 	receivers map[int]any   // guarded by mu: *UDPReceiver, *TCPReceiver, *Echo or *RRServer
@@ -144,6 +161,9 @@ func (a *agent) do(ctx context.Context, r request) (any, error) {
 		})
 	case opCounters:
 		return ReadCounters()
+	}
+	if f := a.more[r.Op]; f != nil {
+		return f(ctx, r.Arg)
 	}
 	return nil, fmt.Errorf("traffic: agent: no operation %q", r.Op)
 }

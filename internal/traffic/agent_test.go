@@ -18,7 +18,7 @@ func agents(t *testing.T) map[string]*Remote {
 	out, fromAgent := io.Pipe()
 	served := make(chan error, 1)
 	go func() {
-		served <- Serve(toAgent, fromAgent)
+		served <- Serve(toAgent, fromAgent, map[string]Handler{"double": Handle(func(_ context.Context, n int) (int, error) { return 2 * n, nil })})
 		_ = fromAgent.Close()
 	}()
 	near := NewRemote(in, out)
@@ -91,7 +91,7 @@ func TestAgentErrors(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "sctp") {
 		t.Errorf("Listen of an unknown kind: %v", err)
 	}
-	if err := r.call(ctx, "dance", nil, nil); err == nil || !strings.Contains(err.Error(), "dance") {
+	if err := r.Call(ctx, "dance", nil, nil); err == nil || !strings.Contains(err.Error(), "dance") {
 		t.Errorf("unknown operation: %v", err)
 	}
 	if _, err := (&Receiver{r: r, handle: 99}).Finish(ctx, nil, 0); err == nil {

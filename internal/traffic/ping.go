@@ -55,8 +55,13 @@ func SendPings(ctx context.Context, cfg Ping) (Pings, error) {
 	}
 	_ = c.SetReadDeadline(time.Unix(1, 0))
 	got := <-rtts
-	slices.Sort(got)
-	return Pings{Sent: n, Received: len(got), P50: Percentile(got, 50), P99: Percentile(got, 99), Max: Percentile(got, 100)}, nil
+	return NewPings(n, got), nil
+}
+
+// NewPings sums up the round trips of sent requests, which it sorts.
+func NewPings(sent int, rtts []time.Duration) Pings {
+	slices.Sort(rtts)
+	return Pings{Sent: sent, Received: len(rtts), P50: Percentile(rtts, 50), P99: Percentile(rtts, 99), Max: Percentile(rtts, 100)}
 }
 
 func setTOS(c net.Conn, tos int) (err error) {

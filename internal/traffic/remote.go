@@ -71,8 +71,9 @@ func (r *Remote) read(out io.Reader) {
 	r.pending = nil
 }
 
-// call sends a request and waits for the reply.
-func (r *Remote) call(ctx context.Context, op string, arg, result any) error {
+// Call asks for an operation and waits for its result, decoded into result
+// unless that is nil. The other methods are calls of the agent's own ones.
+func (r *Remote) Call(ctx context.Context, op string, arg, result any) error {
 	b, err := json.Marshal(arg)
 	if err != nil {
 		return fmt.Errorf("traffic: %s: %w", op, err)
@@ -130,7 +131,7 @@ type Receiver struct {
 // Listen starts a receiver of a kind on an address with port.
 func (r *Remote) Listen(ctx context.Context, kind, addr string) (*Receiver, error) {
 	var got listenResult
-	if err := r.call(ctx, opListen, listenArg{Kind: kind, Addr: addr}, &got); err != nil {
+	if err := r.Call(ctx, opListen, listenArg{Kind: kind, Addr: addr}, &got); err != nil {
 		return nil, err
 	}
 	return &Receiver{r: r, handle: got.Handle, Addr: got.Addr}, nil
@@ -139,47 +140,47 @@ func (r *Remote) Listen(ctx context.Context, kind, addr string) (*Receiver, erro
 // Progress gives the datagrams and bytes so far.
 func (v *Receiver) Progress(ctx context.Context) (packets, bytes uint64, err error) {
 	var p progressResult
-	err = v.r.call(ctx, opProgress, finishArg{Handle: v.handle}, &p)
+	err = v.r.Call(ctx, opProgress, finishArg{Handle: v.handle}, &p)
 	return p.Packets, p.Bytes, err
 }
 
 // Finish ends the receiver; sent and patience are UDPReceiver.Finish's.
 func (v *Receiver) Finish(ctx context.Context, sent []uint64, patience time.Duration) (got Received, err error) {
-	err = v.r.call(ctx, opFinish, finishArg{Handle: v.handle, Sent: sent, Patience: patience}, &got)
+	err = v.r.Call(ctx, opFinish, finishArg{Handle: v.handle, Sent: sent, Patience: patience}, &got)
 	return got, err
 }
 
 // SendUDP is the function of the same name, in the agent.
 func (r *Remote) SendUDP(ctx context.Context, cfg UDPSend) (s UDPSent, err error) {
-	err = r.call(ctx, opUDP, cfg, &s)
+	err = r.Call(ctx, opUDP, cfg, &s)
 	return s, err
 }
 
 // SendTCP is the function of the same name, in the agent.
 func (r *Remote) SendTCP(ctx context.Context, cfg TCPSend) (s TCPSent, err error) {
-	err = r.call(ctx, opTCP, cfg, &s)
+	err = r.Call(ctx, opTCP, cfg, &s)
 	return s, err
 }
 
 // SendPings is the function of the same name, in the agent.
 func (r *Remote) SendPings(ctx context.Context, cfg Ping) (p Pings, err error) {
-	err = r.call(ctx, opPing, cfg, &p)
+	err = r.Call(ctx, opPing, cfg, &p)
 	return p, err
 }
 
 // SendRR is the function of the same name, in the agent.
 func (r *Remote) SendRR(ctx context.Context, cfg RR) (s RRs, err error) {
-	err = r.call(ctx, opRR, cfg, &s)
+	err = r.Call(ctx, opRR, cfg, &s)
 	return s, err
 }
 
 // Reach is the function of the same name, in the agent.
 func (r *Remote) Reach(ctx context.Context, to string, timeout time.Duration) error {
-	return r.call(ctx, opReach, reachArg{To: to, Timeout: timeout}, nil)
+	return r.Call(ctx, opReach, reachArg{To: to, Timeout: timeout}, nil)
 }
 
 // Counters is ReadCounters in the agent's namespace.
 func (r *Remote) Counters(ctx context.Context) (c Counters, err error) {
-	err = r.call(ctx, opCounters, nil, &c)
+	err = r.Call(ctx, opCounters, nil, &c)
 	return c, err
 }

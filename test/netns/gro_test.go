@@ -102,7 +102,7 @@ func TestGROWithoutChecksum(t *testing.T) {
 	burst := func(sum bool, id int) (merged, read uint64) {
 		before := r.link("@dev:a")
 		for k := range 500 {
-			s.send(numbered(dst, src, uint16(id+k), sum))
+			s.send(udpFrame(dst, src, uint16(id+k), sum))
 		}
 		n.readAll(r, "a")
 		after := r.link("@dev:a")
@@ -127,8 +127,8 @@ func TestGROWithoutChecksum(t *testing.T) {
 	}
 }
 
-// numbered is a datagram to nobody's port with this IPv4 id.
-func numbered(dst, src []byte, id uint16, sum bool) []byte {
+// udpFrame is a datagram to nobody's port with this IPv4 id.
+func udpFrame(dst, src []byte, id uint16, sum bool) []byte {
 	ip := make([]byte, 20+8+64)
 	ip[0], ip[8], ip[9] = 0x45, 64, 17
 	binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)))

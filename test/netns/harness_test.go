@@ -174,6 +174,20 @@ func (n *Net) run(line string) string {
 	return out
 }
 
+// background is exec beside what follows; the result gives its output, and
+// the error if there is one.
+func (n *Net) background(k, line string) (result func() string) {
+	done := make(chan string, 1)
+	go func() {
+		out, err := n.exec(k, line)
+		if err != nil {
+			out += err.Error()
+		}
+		done <- out
+	}()
+	return func() string { return <-done }
+}
+
 func output(cmd *exec.Cmd) (string, error) {
 	var b bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &b, &b

@@ -62,19 +62,12 @@ bridges:
 `)
 	n.ping("a", "10.99.0.2")
 	n.ping("c", "10.99.0.4")
-	done := make(chan string, 1)
-	go func() {
-		out, err := n.exec("a", "ping -i 0.02 -c 150 10.99.0.2")
-		if err != nil {
-			out += err.Error()
-		}
-		done <- out
-	}()
+	beside := n.background("a", "ping -i 0.02 -c 150 10.99.0.2")
 	if out, err := exec.Command("ip", "netns", "del", n.ns("d")).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	until(t, 10*time.Second, "the port is shown as gone", func() bool { return r.link("@dev:d").OperState == "GONE" })
-	if out := <-done; !strings.Contains(out, " 0% packet loss") {
+	if out := beside(); !strings.Contains(out, " 0% packet loss") {
 		t.Errorf("the other pair lost packets:\n%s", out)
 	}
 	if _, err := n.exec("c", "ping -c 1 -W 1 10.99.0.4"); err == nil {
