@@ -31,8 +31,9 @@ var arrows = map[string][]string{
 	"gro":                 {"packet"},
 	"offload":             {"packet"},
 	"qdisc":               {"packet", "internal/minheap", "internal/step"},
-	"tun":                 {"packet"},
+	"tun":                 {"packet", "tun/uring"},
 	"tun/tuntest":         {"packet", "tun"},
+	"tun/uring":           {},
 	"offload/offloadtest": {"packet"},
 	"xpsflow":             {"packet"},
 

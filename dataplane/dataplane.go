@@ -22,6 +22,7 @@ import (
 // Config sizes a Dataplane.
 type Config struct {
 	Workers  int
+	Uring    bool // batches of system calls by io_uring; tun.ChooseIO says whether
 	Memory   packet.Memory
 	Classify classify.Options
 	Ports    []PortConfig
@@ -31,6 +32,7 @@ type Config struct {
 // may be called by any goroutine; those that change something are serialised.
 type Dataplane struct {
 	pool    *packet.Pool
+	uring   bool
 	workers []*Worker
 	control *Worker // has no thread: what the control plane does while the workers are quiet
 	ports   []*Port
@@ -80,6 +82,7 @@ func New(cfg Config) (*Dataplane, error) {
 	}
 	dp := &Dataplane{
 		pool:     pool,
+		uring:    cfg.Uring,
 		punts:    make(chan Punt, puntLen),
 		resolves: make(chan forward.Resolve, resolveLen),
 		// One for each queue that can break, two for each shape that a port's
@@ -90,7 +93,7 @@ func New(cfg Config) (*Dataplane, error) {
 	dp.snapshot.Store(&forward.Snapshot{})
 	seed := classify.NewSeed()
 	for i := range cfg.Workers + 1 {
-		w, err := newWorker(dp, i, len(cfg.Ports), seed, cfg.Classify)
+		w, err := newWorker(dp, i, cfg.Workers, len(cfg.Ports), seed, cfg.Classify)
 		if err != nil {
 			dp.free()
 			return nil, err
@@ -161,6 +164,11 @@ type pause struct{ over chan struct{} }
 func (dp *Dataplane) quiesce(f func() error) error {
 	dp.mu.Lock()
 	defer dp.mu.Unlock()
+	return dp.hold(f)
+}
+
+// hold is quiesce for who has dp.mu.
+func (dp *Dataplane) hold(f func() error) error {
 	if !dp.started {
 		return f()
 	}
@@ -180,6 +188,18 @@ func (dp *Dataplane) quiesce(f func() error) error {
 	dp.paused.Store(nil)
 	close(p.over)
 	return err
+}
+
+// ask has the worker do f at the top of its loop and waits until it has: what
+// belongs to a worker's thread. The caller has dp.mu.
+func (dp *Dataplane) ask(w *Worker, f func(w *Worker)) {
+	if !dp.started {
+		f(w)
+		return
+	}
+	done := make(chan struct{})
+	w.post(func(w *Worker) { f(w); close(done) })
+	<-done
 }
 
 // Stop ends the workers, sends what the queues still hold, as far as the
@@ -249,6 +269,9 @@ func (dp *Dataplane) Close() { dp.free() }
 
 func (dp *Dataplane) free() {
 	for _, w := range dp.workers {
+		if w.ring != nil { // it never ran
+			w.ring.Close()
+		}
 		w.poller.Close()
 	}
 	if dp.control != nil {

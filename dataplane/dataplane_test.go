@@ -2,7 +2,9 @@ package dataplane
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -16,10 +18,36 @@ import (
 	"taprouter/qdisc"
 	"taprouter/tun"
 	"taprouter/tun/tuntest"
+	"taprouter/tun/uring"
 	"taprouter/xpsflow"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// withRing says whether newRig's workers have an io_uring.
+var withRing bool
+
+// eachIO runs a test with plain calls and with io_uring.
+func eachIO(t *testing.T, test func(t *testing.T)) {
+	for _, io := range []tun.IO{tun.IOReadv, tun.IOUring} {
+		t.Run(io.String(), func(t *testing.T) {
+			useIO(t, io)
+			test(t)
+		})
+	}
+}
+
+// useIO sets what newRig makes for the rest of the test.
+func useIO(t *testing.T, io tun.IO) {
+	_, _, err := tun.ChooseIO(io)
+	if errors.Is(err, uring.ErrNotSupported) && os.Getenv("ROUTER_REQUIRE_NETNS") == "" {
+		t.Skip(err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	withRing = io == tun.IOUring
+	t.Cleanup(func() { withRing = false })
+}
 
 // A rig is a dataplane whose ports are bridged and end in socket pairs.
 type rig struct {
@@ -34,7 +62,7 @@ const txqueuelen = 1000
 func newRig(t testing.TB, workers, ports, queues int, change func(*PortConfig)) *rig {
 	t.Helper()
 	r := &rig{t: t}
-	cfg := Config{Workers: workers, Memory: packet.Memory{Heads: 8192, Tails: 64}}
+	cfg := Config{Workers: workers, Uring: withRing, Memory: packet.Memory{Heads: 8192, Tails: 64}}
 	for i := range ports {
 		pc := PortConfig{Name: fmt.Sprintf("p%d", i), TxQueueLen: txqueuelen, Qdisc: qdisc.Spec{Kind: "mq"}, Child: qdisc.Spec{Kind: "pfifo_fast"}, FlowTable: 256, FlowMode: xpsflow.Inflight}
 		var peers []*tuntest.Peer
@@ -147,7 +175,9 @@ func (r *rig) learn() {
 	}
 }
 
-func TestBridgeDelivers(t *testing.T) {
+func TestBridgeDelivers(t *testing.T) { eachIO(t, testBridgeDelivers) }
+
+func testBridgeDelivers(t *testing.T) {
 	r := newRig(t, 2, 3, 2, nil)
 	r.learn()
 	want := frame(2, 1, 5, 42)
@@ -220,7 +250,9 @@ func (r *rig) collect(want int) int {
 // changed live is changed: nothing is lost that is not counted. (Order across
 // two egress sockets cannot be seen by a reader of both, so only the number
 // is checked here; TestMovesKeepOrder checks order.)
-func TestChangesUnderTraffic(t *testing.T) {
+func TestChangesUnderTraffic(t *testing.T) { eachIO(t, testChangesUnderTraffic) }
+
+func testChangesUnderTraffic(t *testing.T) {
 	r := newRig(t, 2, 2, 2, nil)
 	r.learn()
 	count := uint32(3000)
@@ -295,7 +327,9 @@ func TestChangesUnderTraffic(t *testing.T) {
 
 // A device without room stops its queue; the queue keeps what it has, loses
 // only what its limit refuses, and goes on in order when there is room.
-func TestFullDeviceStopsAndWakes(t *testing.T) {
+func TestFullDeviceStopsAndWakes(t *testing.T) { eachIO(t, testFullDeviceStopsAndWakes) }
+
+func testFullDeviceStopsAndWakes(t *testing.T) {
 	r := newRig(t, 2, 2, 1, nil)
 	r.learn()
 	if err := unix.SetsockoptInt(r.queue[1][0].FD(), unix.SOL_SOCKET, unix.SO_SNDBUF, 8<<10); err != nil {
@@ -318,7 +352,9 @@ func TestFullDeviceStopsAndWakes(t *testing.T) {
 }
 
 // A port whose device has gone is an event; the others run on.
-func TestDeviceGone(t *testing.T) {
+func TestDeviceGone(t *testing.T) { eachIO(t, testDeviceGone) }
+
+func testDeviceGone(t *testing.T) {
 	r := newRig(t, 2, 3, 1, nil)
 	r.learn()
 	if err := unix.Shutdown(r.peers[2][0].FD, unix.SHUT_RDWR); err != nil {
@@ -340,7 +376,9 @@ func TestDeviceGone(t *testing.T) {
 }
 
 // A flood that finds no buffer for a copy counts the copy as lost.
-func TestUnmadeCopiesAreCounted(t *testing.T) {
+func TestUnmadeCopiesAreCounted(t *testing.T) { eachIO(t, testUnmadeCopiesAreCounted) }
+
+func testUnmadeCopiesAreCounted(t *testing.T) {
 	r := newRig(t, 1, 3, 1, nil)
 	r.learn()
 	w := r.dp.workers[0]
@@ -349,8 +387,10 @@ func TestUnmadeCopiesAreCounted(t *testing.T) {
 		for p := w.cache.Get(); p != nil; p = w.cache.Get() {
 			held = append(held, p)
 		}
-		w.cache.Put(held[len(held)-1])
-		held = held[:len(held)-1]
+		if w.ring == nil { // or else the read that waits has one
+			w.cache.Put(held[len(held)-1])
+			held = held[:len(held)-1]
+		}
 		return nil
 	})
 	const n = 20
@@ -408,5 +448,65 @@ func TestDeviceComesBack(t *testing.T) {
 	}
 	if err := r.dp.SetQueues("p1", 2, keep, keep); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Queues that come and go while frames arrive lose none and keep their order:
+// a read that waits for a frame ends, or hands its frame on.
+func TestQueuesComeAndGo(t *testing.T) { eachIO(t, testQueuesComeAndGo) }
+
+func testQueuesComeAndGo(t *testing.T) {
+	r := newRig(t, 2, 2, 2, nil)
+	r.learn()
+	none := func(*tun.Queue) error { return nil } // what arrives meanwhile stays in the socket
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				if err := r.dp.SetQueues("p0", 2, none, none); err != nil {
+					t.Error(err)
+				}
+				return
+			default:
+				if err := r.dp.SetQueues("p0", 1+i%2, none, none); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}()
+	const n = 2000
+	got := make(chan int)
+	go func() { got <- r.collect(n) }()
+	r.send(1, 1, 7, n)
+	close(stop)
+	<-ended
+	if got := <-got; got != n {
+		t.Errorf("%d of %d frames came", got, n)
+	}
+}
+
+// Stop leaves in the devices what was not read, and forwards what was.
+func TestStopLosesNothing(t *testing.T) { eachIO(t, testStopLosesNothing) }
+
+func testStopLosesNothing(t *testing.T) {
+	for range 20 {
+		r := newRig(t, 1, 2, 1, nil)
+		r.learn()
+		before := r.dp.Totals().Received
+		const n = 50
+		r.send(0, 1, 7, n)
+		r.dp.Stop()
+		left := uint64(0)
+		for buf := make([]byte, 2048); ; left++ {
+			if _, err := unix.Read(r.queue[0][0].FD(), buf); err != nil {
+				break
+			}
+		}
+		if read := r.dp.Totals().Received - before; read+left != n {
+			t.Errorf("%d of %d frames were read, %d are left", read, n, left)
+		}
+		r.stop()
 	}
 }

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -197,30 +198,34 @@ func (dp *Dataplane) SetQueues(dev string, n int, attach, detach func(*tun.Queue
 	if n < 1 || n > len(p.tx) {
 		return fmt.Errorf("%d queues: %s was opened with %d, want 1 to that", n, dev, len(p.tx))
 	}
-	return dp.quiesce(func() error {
-		had := p.steer.Queues()
-		if err := p.steer.SetQueues(n); err != nil {
+	dp.mu.Lock()
+	defer dp.mu.Unlock()
+	had := p.steer.Queues()
+	for q := n; q < had; q++ {
+		dp.ask(p.rx[q].worker, func(w *Worker) { w.unwatch(p.rx[q]) })
+	}
+	if err := dp.hold(func() error { return p.changeQueues(n, had, attach, detach) }); err != nil {
+		return err
+	}
+	return dp.watch(p.rx[min(had, n):n])
+}
+
+// changeQueues does what SetQueues does in the pause.
+func (p *Port) changeQueues(n, had int, attach, detach func(*tun.Queue) error) error {
+	if err := p.steer.SetQueues(n); err != nil {
+		return err
+	}
+	for q := had - 1; q >= n; q-- { // the last first: the kernel renumbers
+		if err := detach(p.rx[q].q); err != nil {
 			return err
 		}
-		for q := had - 1; q >= n; q-- { // the last first: the kernel renumbers
-			rx := p.rx[q]
-			rx.worker.poller.Unwatch(rx.q)
-			rx.worker.forget(rx)
-			if err := detach(rx.q); err != nil {
-				return err
-			}
+	}
+	for q := had; q < n; q++ {
+		if err := attach(p.rx[q].q); err != nil {
+			return err
 		}
-		for q := had; q < n; q++ {
-			rx := p.rx[q]
-			if err := attach(rx.q); err != nil {
-				return err
-			}
-			if err := rx.worker.poller.Watch(rx.q, rx.token); err != nil {
-				return err
-			}
-		}
-		return p.leaveQueues(n, had)
-	})
+	}
+	return p.leaveQueues(n, had)
 }
 
 // leaveQueues empties tx queues n to had-1, in a pause.
@@ -288,13 +293,11 @@ func (t *TxQueue) clear(reason packet.Reason) {
 // the port others.
 func (dp *Dataplane) DetachPort(port int, reason packet.Reason) {
 	dp.PortDown(port, reason)
-	_ = dp.quiesce(func() error {
-		for _, rx := range dp.ports[port].rx {
-			rx.worker.poller.Unwatch(rx.q)
-			rx.worker.forget(rx)
-		}
-		return nil
-	})
+	dp.mu.Lock()
+	defer dp.mu.Unlock()
+	for _, rx := range dp.ports[port].rx {
+		dp.ask(rx.worker, func(w *Worker) { w.unwatch(rx) })
+	}
 }
 
 // AttachPort gives a port that was detached the queues of a new device, as many
@@ -304,19 +307,26 @@ func (dp *Dataplane) AttachPort(port int, queues []*tun.Queue) error {
 	if len(queues) != len(p.tx) {
 		return fmt.Errorf("%s has %d queues, the new device %d", p.Name, len(p.tx), len(queues))
 	}
-	return dp.quiesce(func() error {
+	dp.mu.Lock()
+	defer dp.mu.Unlock()
+	err := dp.hold(func() error {
 		for i, q := range queues {
-			rx := p.rx[i]
-			rx.q, p.tx[i].q = q, q
-			if i >= p.steer.Queues() {
-				continue
-			}
-			if err := rx.worker.poller.Watch(q, rx.token); err != nil {
-				return err
-			}
+			p.rx[i].q, p.tx[i].q = q, q
 		}
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	return dp.watch(p.rx[:p.steer.Queues()])
+}
+
+// watch has the workers of rx queues read them from now on. It needs dp.mu.
+func (dp *Dataplane) watch(queues []*rxQueue) (err error) {
+	for _, rx := range queues {
+		dp.ask(rx.worker, func(w *Worker) { err = errors.Join(err, w.poller.Watch(rx.q, rx.token)) })
+	}
+	return err
 }
 
 // Queues is the number of queues that the port was opened with.

@@ -40,7 +40,8 @@ func TestSoak(t *testing.T) {
 	const queues, ports = 4, 4
 	limit := soakTime(t)
 	seed := rand.Uint64()
-	t.Logf("%v, seed %d", limit, seed)
+	useIO(t, []tun.IO{tun.IOReadv, tun.IOUring}[seed%2])
+	t.Logf("%v, seed %d, io_uring %v", limit, seed, withRing)
 	r := newRig(t, 3, ports, queues, func(p *PortConfig) {
 		switch p.Name {
 		case "p0":

@@ -31,6 +31,7 @@ type Worker struct {
 	poller *tun.Poller // Wake and WatchWritable: anybody
 	reader *tun.Reader
 	writer tun.Writer
+	ring   *tun.Ring // nil: none; open while the worker runs
 	cls    *classify.Classifier
 	gro    gro.Merger
 	fwd    *forward.Forwarder
@@ -84,9 +85,14 @@ const (
 	// to free some.
 	starveWait = 1_000_000 // ns
 	txToken    = 1 << 31
+	// flowing is the time between two reads of a queue below which more than
+	// the frame that ended the wait is looked for.
+	flowing = 20_000 // ns
+	// maxArmed bounds the queues of a worker for which it waits with a read.
+	maxArmed = 16
 )
 
-func newWorker(dp *Dataplane, id, ports int, seed classify.Seed, opts classify.Options) (*Worker, error) {
+func newWorker(dp *Dataplane, id, workers, ports int, seed classify.Seed, opts classify.Options) (*Worker, error) {
 	poller, err := tun.NewPoller()
 	if err != nil {
 		return nil, fmt.Errorf("dataplane: worker %d: %w", id, err)
@@ -98,6 +104,13 @@ func newWorker(dp *Dataplane, id, ports int, seed classify.Seed, opts classify.O
 		egress: make([]egress, ports), used: make([]int, 0, ports), usedQ: make([]int, 0, tun.MaxQueues),
 	}
 	w.counters.init(ports)
+	if dp.uring && id < workers {
+		tails := dp.pool.Memory().Tails
+		if w.ring, err = tun.NewRing(poller, w.reader, &w.writer, min(maxArmed, tails/4/workers)); err != nil {
+			poller.Close()
+			return nil, fmt.Errorf("dataplane: worker %d: %w", id, err)
+		}
+	}
 	return w, nil
 }
 
@@ -106,6 +119,12 @@ func (w *Worker) run() {
 	runtime.LockOSThread()
 	w.tid.Store(int32(unix.Gettid()))
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) // ns, of this thread: departures are timed
+	if w.ring != nil {
+		if err := w.ring.Enable(); err != nil {
+			panic(fmt.Sprintf("dataplane: worker %d: %v", w.id, err)) // only a ring that has an owner refuses
+		}
+		defer w.closeRing()
+	}
 	var events []tun.Event
 	for !w.dp.stopping.Load() {
 		w.enter()
@@ -114,6 +133,20 @@ func (w *Worker) run() {
 		w.leave()
 		events = w.wait()
 	}
+}
+
+// closeRing ends what the ring waits for, forwards what it has read meanwhile
+// and closes it.
+func (w *Worker) closeRing() {
+	w.enter()
+	w.poll()
+	for _, rx := range w.rx {
+		w.unwatch(rx)
+	}
+	w.finish()
+	w.leave()
+	w.ring.Close()
+	w.ring = nil
 }
 
 // poll is one turn of the worker, and the data path from end to end.
@@ -136,6 +169,7 @@ func (w *Worker) poll() {
 		}
 	}
 	w.cpu.TxAction() // qdiscs that were scheduled: woken, over their quota, missed
+	w.poller.Arm()
 	w.finish()
 }
 
@@ -144,7 +178,8 @@ func (w *Worker) poll() {
 func (w *Worker) receive(rx *rxQueue) bool {
 	b := &w.batch
 	b.N = 0
-	errno := w.reader.ReadBatch(rx.q, b, packet.MaxBatch)
+	errno := w.reader.ReadBatch(rx.q, b, packet.MaxBatch, w.now-rx.last < flowing)
+	rx.last = w.now
 	if pkts := b.Slice(); len(pkts) > 0 {
 		for _, p := range pkts {
 			p.In = rx.port
@@ -164,6 +199,7 @@ func (w *Worker) receive(rx *rxQueue) bool {
 		w.starve = true
 		return true
 	case unix.EAGAIN:
+		w.poller.Rearm(rx.token)
 	default:
 		w.broken(rx)
 	}
@@ -252,6 +288,14 @@ func (w *Worker) watch(rx *rxQueue) error {
 	return w.poller.Watch(rx.q, rx.token)
 }
 
+// unwatch ends the reading of rx; what was read already goes on its way.
+func (w *Worker) unwatch(rx *rxQueue) {
+	w.forget(rx)
+	if w.poller.Unwatch(rx.q) {
+		w.receive(rx)
+	}
+}
+
 // wait sleeps until there is something to do. While traffic flows the wait
 // is raw: the worker keeps its P, so that the next packet does not wait for
 // the Go scheduler. After an empty raw wait it sleeps in an ordinary system
@@ -314,7 +358,7 @@ func (w *Worker) enter() {
 // leave marks the worker outside: it touches nothing shared until enter.
 func (w *Worker) leave() { w.epoch.Add(1) }
 
-// forget takes rx out of the queues to be read. Called by control in a pause.
+// forget takes rx out of the queues to be read.
 func (w *Worker) forget(rx *rxQueue) {
 	for i, r := range w.ready {
 		if r == rx {

@@ -50,7 +50,7 @@ func readAll(t *testing.T, r *tun.Reader, q *tun.Queue) []*packet.Packet {
 	var all []*packet.Packet
 	for {
 		var b packet.Batch
-		errno := r.ReadBatch(q, &b, packet.MaxBatch)
+		errno := r.ReadBatch(q, &b, packet.MaxBatch, true)
 		all = append(all, b.Slice()...)
 		if errno == unix.EAGAIN {
 			return all
@@ -244,7 +244,7 @@ func TestBackendAllocatesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			b.N = 0
-			r.ReadBatch(q, &b, packet.MaxBatch)
+			r.ReadBatch(q, &b, packet.MaxBatch, true)
 			w.WriteBatch(q, b.Slice())
 			for _, p := range b.Slice() {
 				c.Put(p)

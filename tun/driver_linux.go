@@ -42,14 +42,14 @@ func newDriverQueue(fd int, raw bool, d driver) *Queue {
 // readFrames is ReadBatch for a queue with a driver.
 func (r *Reader) readFrames(q *Queue, b *packet.Batch, limit int) unix.Errno {
 	for bytes := 0; b.N < limit && bytes < batchBytes; {
-		if len(q.frames) == 0 {
+		if len(q.rx.frames) == 0 {
 			var errno unix.Errno
-			if q.frames, errno = q.driver.read(); errno != 0 {
+			if q.rx.frames, errno = q.driver.read(); errno != 0 {
 				return errno
 			}
 			continue
 		}
-		frame := q.frames[0]
+		frame := q.rx.frames[0]
 		p := r.copyIn(frame)
 		if p == nil {
 			return unix.ENOBUFS // the frame stays for the next call
@@ -59,7 +59,7 @@ func (r *Reader) readFrames(q *Queue, b *packet.Batch, limit int) unix.Errno {
 		}
 		b.Add(p)
 		bytes += len(frame)
-		q.frames = q.frames[1:]
+		q.rx.frames = q.rx.frames[1:]
 	}
 	return 0
 }

@@ -16,9 +16,32 @@ type Queue struct {
 	vnet   int  // bytes of vnet header
 	raw    bool // frames start at the network header (TUN)
 
-	driver driver   // reads and writes instead of us; nil for what we do ourselves
-	frames [][]byte // that driver has read and no packet holds yet; the reader's
+	driver driver // reads and writes instead of us; nil for what we do ourselves
+
+	_  [64]byte
+	rx rxSide
 }
+
+// An rxSide is what a queue's reading worker keeps about it.
+type rxSide struct {
+	frames [][]byte // that driver has read and no packet holds yet
+	lately int      // frames that a round of reading gave, about: until the ring was empty, or as many as a batch takes
+
+	// With a Ring: the read that waits for the next frame.
+	state rxState
+	res   int32          // of a read that is done: bytes, or a negative errno
+	p     *packet.Packet // what it reads into
+	tail  *packet.Tail
+}
+
+type rxState uint8
+
+const (
+	rxIdle   rxState = iota
+	rxPolled         // there is none: the queue is polled
+	rxArmed          // under way
+	rxDone           // not yet taken by ReadBatch
+)
 
 // NewQueue wraps a non-blocking descriptor on which one read is one frame:
 // an attached TUN/TAP queue, or in tests one end of a socket pair. The queue
@@ -51,6 +74,10 @@ type Reader struct {
 	cache *packet.Cache
 	tail  *packet.Tail
 	iov   iovecs
+
+	ring  *Ring // nil: one call a frame
+	heads [ringReadsMax]*packet.Packet
+	tails [ringReadsMax]*packet.Tail
 }
 
 // NewReader makes a Reader that takes its buffers from cache.
@@ -76,51 +103,80 @@ const (
 // head keeps the tail it was read into. The packets added to b belong to the
 // caller. The error is 0 if there may be more, EAGAIN if the ring was found
 // empty, ENOBUFS if the pool was, and otherwise the kernel's.
-func (r *Reader) ReadBatch(q *Queue, b *packet.Batch, limit int) unix.Errno {
+//
+// With a Ring, the frame that a Wait has read comes first. Without more,
+// reading ends there, with EAGAIN: the next Wait looks whether that is true.
+func (r *Reader) ReadBatch(q *Queue, b *packet.Batch, limit int, more bool) unix.Errno {
 	if q.driver != nil {
 		return r.readFrames(q, b, limit)
 	}
-	for bytes := 0; b.N < limit && bytes < batchBytes; {
-		if r.tail == nil {
-			if r.tail = r.cache.GetTail(); r.tail == nil {
-				return unix.ENOBUFS
-			}
+	had, bytes := b.N, 0
+	taken, errno := r.takeArmed(q, b, &bytes)
+	for errno == 0 && b.N < limit && bytes < batchBytes {
+		switch n := min(q.rx.lately-(b.N-had), limit-b.N); {
+		case taken && !more:
+			errno = unix.EAGAIN
+		case r.ring != nil && n >= ringReads:
+			errno = r.readRing(q, b, n, &bytes)
+		default:
+			errno = r.readOne(q, b, &bytes)
 		}
-		p := r.cache.Get()
-		if p == nil {
+	}
+	// A round of large frames is short: the next is not to overshoot.
+	q.rx.lately = (q.rx.lately + (b.N-had)*batchBytes/max(bytes, batchBytes) + 1) / 2
+	return errno
+}
+
+// readOne reads one frame into b.
+func (r *Reader) readOne(q *Queue, b *packet.Batch, bytes *int) unix.Errno {
+	if r.tail == nil {
+		if r.tail = r.cache.GetTail(); r.tail == nil {
 			return unix.ENOBUFS
 		}
-		n, errno := r.read(q, p)
-		if errno != 0 {
-			r.cache.Put(p)
-			if errno == unix.EINTR {
-				continue
-			}
-			return errno
-		}
-		b.Add(p)
-		bytes += n
 	}
+	p := r.cache.Get()
+	if p == nil {
+		return unix.ENOBUFS
+	}
+	r.iov.into(q, p, r.tail, 0)
+	n, errno := r.iov.readv(q.fd, 2)
+	if errno != 0 {
+		r.cache.Put(p)
+		if errno == unix.EINTR {
+			return 0
+		}
+		return errno
+	}
+	if errno = received(q, p, r.tail, n); errno != 0 {
+		r.cache.Put(p)
+		return errno
+	}
+	if p.HasTail() {
+		r.tail = nil
+	}
+	b.Add(p)
+	*bytes += n
 	return 0
 }
 
-// read reads one frame into p and r.tail.
-func (r *Reader) read(q *Queue, p *packet.Packet) (int, unix.Errno) {
-	buf := p.Buffer()
-	r.iov.set(0, buf[packet.Headroom-q.vnet:])
-	r.iov.set(1, r.tail.B)
-	n, errno := r.iov.readv(q.fd, 2)
-	if errno != 0 {
-		return 0, errno
-	}
+// into sets two vectors, from v[at] on, for the next frame of q: the head of
+// p from where the vnet header goes, then tail.
+func (v *iovecs) into(q *Queue, p *packet.Packet, tail *packet.Tail, at int) []unix.Iovec {
+	v.set(at, p.Buffer()[packet.Headroom-q.vnet:])
+	v.set(at+1, tail.B)
+	return v[at : at+2]
+}
+
+// received makes a packet of the n bytes that were read into p and tail, which
+// p takes over if it is needed.
+func received(q *Queue, p *packet.Packet, tail *packet.Tail, n int) unix.Errno {
 	if n < max(q.vnet, 1) {
-		return 0, unix.EBADFD // end of file: the other side is gone
+		return unix.EBADFD // end of file: the other side is gone
 	}
 	n -= q.vnet
 	p.SetFrame(packet.Headroom, packet.Headroom+min(n, maxHead))
 	if n > maxHead {
-		p.SetTail(r.tail, 0, n-maxHead)
-		r.tail = nil
+		p.SetTail(tail, 0, n-maxHead)
 	}
 	if q.vnet != 0 {
 		decodeVnet(&p.Vnet, p.Before(q.vnet))
@@ -128,41 +184,53 @@ func (r *Reader) read(q *Queue, p *packet.Packet) (int, unix.Errno) {
 	if q.raw {
 		p.Flags = packet.Raw
 	}
-	return n, 0
+	return 0
 }
 
 // A Writer holds what one thread needs to write: iovecs. It is not safe for
 // concurrent use; a worker has one for all queues.
 type Writer struct {
-	iov iovecs
-	hdr [packet.Headroom]byte
+	ring *Ring // nil: one call a frame
+	iov  iovecs
+	hdr  [packet.Headroom]byte
 }
 
 // WriteBatch writes frames in order until the kernel refuses one. It gives
 // the number written and, if that is not all of them, why the next was
 // refused. The packets stay the caller's.
-func (w *Writer) WriteBatch(q *Queue, pkts []*packet.Packet) (int, unix.Errno) {
+func (w *Writer) WriteBatch(q *Queue, pkts []*packet.Packet) (n int, errno unix.Errno) {
 	if q.driver != nil {
 		return q.driver.write(pkts)
 	}
-	for i, p := range pkts {
-		if errno := w.write(q, p); errno != 0 {
-			return i, errno
+	for n < len(pkts) && errno == 0 {
+		k := 0
+		if w.ring != nil && len(pkts)-n >= ringWrites {
+			k, errno = w.writeRing(q, pkts[n:])
+		} else if errno = w.write(q, pkts[n]); errno == 0 {
+			k = 1
 		}
+		n += k
 	}
-	return len(pkts), 0
+	return n, errno
 }
 
 func (w *Writer) write(q *Queue, p *packet.Packet) unix.Errno {
+	n := w.pieces(q, p, 0)
+	if n == 1 {
+		return write(q.fd, p.WithHeader(q.vnet))
+	}
+	return w.iov.writev(q.fd, n)
+}
+
+// pieces sets the vectors of p's frame, with its vnet header where q carries
+// one, from w.iov[at] on and gives their number.
+func (w *Writer) pieces(q *Queue, p *packet.Packet, at int) int {
 	if q.vnet != 0 {
 		encodeVnet(p.Before(q.vnet), &p.Vnet)
 	}
-	head := p.WithHeader(q.vnet)
-	if !p.HasTail() && !p.Merged() {
-		return write(q.fd, head)
-	}
-	w.iov.set(0, head)
-	n := 1
+	n := at
+	w.iov.set(n, p.WithHeader(q.vnet))
+	n++
 	if p.HasTail() {
 		w.iov.set(n, p.TailBytes())
 		n++
@@ -175,7 +243,7 @@ func (w *Writer) write(q *Queue, p *packet.Packet) unix.Errno {
 			n++
 		}
 	}
-	return w.iov.writev(q.fd, n)
+	return n - at
 }
 
 // WriteSegment writes a part of a superpacket: its headers and its payload in

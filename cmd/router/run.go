@@ -29,15 +29,17 @@ import (
 
 // A router is a running router: the dataplane and what controls it.
 type router struct {
-	conf   *config.Config
-	faults map[string]dataplane.Shape // by port, for tests
-	dp     *dataplane.Dataplane
-	neigh  *neigh.Table
-	ports  []*hostPort
-	made   []string // namespaces that we made
-	kernel []kernelBridge
-	begun  time.Time
-	cancel context.CancelFunc
+	conf     *config.Config
+	faults   map[string]dataplane.Shape // by port, for tests
+	dp       *dataplane.Dataplane
+	neigh    *neigh.Table
+	ports    []*hostPort
+	made     []string // namespaces that we made
+	kernel   []kernelBridge
+	begun    time.Time
+	io       tun.IO // IOUring or IOReadv
+	ioReason string
+	cancel   context.CancelFunc
 
 	changing sync.Mutex // held while a qdisc's options are read and changed
 
@@ -85,6 +87,10 @@ func newRouter(c *config.Config, faults map[string]dataplane.Shape) (r *router, 
 	// The collector and control have two threads beside the workers, which
 	// keep theirs while traffic flows.
 	runtime.GOMAXPROCS(c.Workers + 2)
+	want, _ := tun.ParseIO(c.IO) // checked by config
+	if r.io, r.ioReason, err = tun.ChooseIO(want); err != nil {
+		return r, err
+	}
 	if r.dp, err = dataplane.New(r.dataplaneConfig()); err != nil {
 		return r, err
 	}
@@ -162,7 +168,7 @@ func (r *router) dataplaneConfig() dataplane.Config {
 	// enough superpackets for full batches.
 	heads := int(r.conf.Pool) / 3 / packet.HeadLen
 	tails := (int(r.conf.Pool) - heads*packet.HeadLen) / packet.TailLen
-	cfg := dataplane.Config{Workers: r.conf.Workers, Memory: packet.Memory{Heads: max(heads, packet.MaxBatch), Tails: max(tails, 1)}}
+	cfg := dataplane.Config{Workers: r.conf.Workers, Uring: r.io == tun.IOUring, Memory: packet.Memory{Heads: max(heads, packet.MaxBatch), Tails: max(tails, 1)}}
 	for _, p := range r.ports {
 		mode, _ := xpsflow.ParseMode(p.conf.XPS.Mode) // checked by config
 		pc := dataplane.PortConfig{
@@ -244,7 +250,7 @@ func (r *router) run(ctx context.Context, l net.Listener) error {
 			slog.Info("offloads in software, as the port's reader does not take them", "port", p.Name, "offloads", strings.Join(software, ","))
 		}
 	}
-	slog.Info("forwarding", "ports", len(r.ports), "workers", r.conf.Workers)
+	slog.Info("forwarding", "ports", len(r.ports), "workers", r.conf.Workers, "io", r.io, "why", r.ioReason)
 	<-ctx.Done()
 	wg.Wait()
 	return errors.Join(serving, r.close())

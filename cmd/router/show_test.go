@@ -51,7 +51,9 @@ func (f *fake) Drops() []api.Drop {
 	return []api.Drop{{Port: "tapa", Reason: "ttl", Text: "x", Packets: 3}, {Port: "tapb", Reason: "vlan", Text: "y", Packets: 1}}
 }
 
-func (f *fake) Status() api.Status { return api.Status{Version: "1", Workers: 2, Balanced: true} }
+func (f *fake) Status() api.Status {
+	return api.Status{Version: "1", Workers: 2, IO: "readv", IOReason: "configured", Balanced: true}
+}
 
 func (f *fake) note(v ...any) error {
 	s := fmt.Sprintf("%v", v)
@@ -132,7 +134,7 @@ func TestShow(t *testing.T) {
 		{"drops show dev tapb", "PORT  REASON  PACKETS  MEANING\ntapb  vlan    1        y\n"},
 		{"drops -j dev tapb", `[{"port":"tapb","reason":"vlan","text":"y","packets":1}]` + "\n"},
 		{"drops -j -p dev tapb", "[\n    {\n        \"port\": \"tapb\",\n        \"reason\": \"vlan\",\n        \"text\": \"y\",\n        \"packets\": 1\n    }\n]\n"},
-		{"status", "router 1, pid 0, up 0 s, 2 workers\nreceived 0 + created 0 + injected 0 = sent 0 + queued 0 + parked 0 + punted 0 + dropped 0: adds up\n"},
+		{"status", "router 1, pid 0, up 0 s, 2 workers\nio readv: configured\nreceived 0 + created 0 + injected 0 = sent 0 + queued 0 + parked 0 + punted 0 + dropped 0: adds up\n"},
 	} {
 		code, stdout, stderr := command(t, append(strings.Fields(tt.args), "--name", name)...)
 		if code != 0 || stdout != tt.want || stderr != "" {

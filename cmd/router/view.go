@@ -35,6 +35,7 @@ func (r *router) Status() api.Status {
 	t := r.dp.Totals()
 	s := api.Status{
 		Version: version(), Pid: os.Getpid(), Uptime: time.Since(r.begun).Seconds(), Workers: r.conf.Workers,
+		IO: r.io.String(), IOReason: r.ioReason,
 		Totals: api.Totals(t), Balanced: t.Balanced(),
 	}
 	for _, p := range r.dp.Ports() {

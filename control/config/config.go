@@ -18,8 +18,9 @@ import (
 // A Config is a checked configuration with every default filled in. Nothing
 // in it is shared with anything else; treat it as immutable.
 type Config struct {
-	Workers  int   // 1..MaxWorkers
-	Pool     int64 // bytes of packet memory
+	Workers  int    // 1..MaxWorkers
+	IO       string // how batches of system calls are made: IOAuto, IOUring or IOReadv
+	Pool     int64  // bytes of packet memory
 	Ports    []Port
 	Bridges  []Bridge
 	Routes   []Route
@@ -65,6 +66,10 @@ const (
 
 	Inflight = "inflight"
 	DQL      = "dql"
+
+	IOAuto  = "auto"
+	IOUring = "uring"
+	IOReadv = "readv"
 
 	SteerKernel = "kernel"
 	SteerRandom = "random"
