@@ -8,7 +8,7 @@ import (
 )
 
 // quota bounds a run in packets, as in qdisc.
-const quota = 64
+const quota = packet.MaxBatch
 
 // A locked is a qdisc in the way of the kernel before lockless qdiscs, and of
 // its qdiscs other than pfifo_fast until now: one lock, held to enqueue, to

@@ -13,9 +13,10 @@ const (
 )
 
 const (
-	// quota bounds a run in packets (net.core.dev_weight): then other work of
+	// quota bounds a run in packets (net.core.dev_weight), to what a worker
+	// reads at once, or a queue would fill turn by turn: then other work of
 	// the worker gets its turn.
-	quota = 64
+	quota = packet.MaxBatch
 	// slowBulk is how many further packets a root qdisc takes out for the
 	// queue that it serves (try_bulk_dequeue_skb_slow).
 	slowBulk = 8

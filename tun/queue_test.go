@@ -14,7 +14,7 @@ import (
 )
 
 func cache(t testing.TB) *packet.Cache {
-	pool, err := packet.NewPool(packet.Memory{Heads: 512, Tails: 64})
+	pool, err := packet.NewPool(packet.Memory{Heads: 2 * packet.MaxBatch, Tails: 2 * packet.MaxBatch / 5})
 	if err != nil {
 		t.Fatal(err)
 	}

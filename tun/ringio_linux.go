@@ -26,7 +26,7 @@ func (w *Writer) writeRing(q *Queue, pkts []*packet.Packet) (int, unix.Errno) {
 	for _, p := range pkts {
 		need := 2
 		if p.Merged() {
-			need *= packet.MaxBatch
+			need *= int(p.Segs)
 		}
 		if n == ringBatch || used+need > len(w.iov) {
 			break // the rest with the next call

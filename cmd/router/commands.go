@@ -42,7 +42,7 @@ for namespaces CAP_SYS_ADMIN, and for a steering that is not kernel CAP_BPF.
       host:                       # the kernel's side
         addresses: [10.99.1.1/24, "fd99:1::1/64"]
         routes: [{to: default, via: 10.99.1.254}]
-        txqueuelen: 4000          # frames it holds for a queue of ours; more are dropped (link show -s)
+        txqueuelen: 3000          # frames it holds for a queue of ours; more are dropped (link show -s)
         # or bridge: br-vm0       # a bridge of the kernel that the netdev joins; create: true makes it
       qdisc: {kind: mq, child: {kind: pfifo_fast}}     # or {kind: pfifo_fast} for all queues
       xps: {flow_table_cnt: 4096, mode: inflight}      # 0 = no table; dql: as published

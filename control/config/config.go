@@ -37,7 +37,8 @@ const (
 	DefaultTxQueueLen = 1000
 	// DefaultHostTxQueueLen is more than the kernel's 1000, as batches are read
 	// ahead of being written: TCP without offloads lost 20000 frames a GB there.
-	DefaultHostTxQueueLen = 4000
+	// Longer rings, once full, no longer fit a cache and are read more slowly.
+	DefaultHostTxQueueLen = 3000
 	DefaultFlowTable      = 4096
 	DefaultPool           = 128 << 20
 	DefaultAgeingTime     = 300 * time.Second

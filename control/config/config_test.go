@@ -91,10 +91,10 @@ func TestFull(t *testing.T) {
 			Qdisc: mqOf(PfifoFast),
 			XPS:   XPS{FlowTableCnt: 1024, Mode: DQL, Map: [][]int{{1, 0}, {0}}}, Steering: SteerHash,
 		}, {
-			Name: "tapb", Type: TAP, Backend: Native, Queues: 1, MTU: 1500, TxQueueLen: 1000, Host: Host{Bridge: "br-vm0", Create: true, Up: true, TxQueueLen: 4000},
+			Name: "tapb", Type: TAP, Backend: Native, Queues: 1, MTU: 1500, TxQueueLen: 1000, Host: Host{Bridge: "br-vm0", Create: true, Up: true, TxQueueLen: 3000},
 			VnetHdr: true, Accept: all, GRO: true, Qdisc: mqOf(PfifoFast), XPS: XPS{Mode: Inflight}, Steering: SteerKernel, Bridge: "br0",
 		}, {
-			Name: "tun0", Type: TUN, Backend: Native, Queues: 2, MTU: 1500, TxQueueLen: 1000, Addresses: prefixes("10.99.3.1/31"), Host: Host{Up: true, TxQueueLen: 4000},
+			Name: "tun0", Type: TUN, Backend: Native, Queues: 2, MTU: 1500, TxQueueLen: 1000, Addresses: prefixes("10.99.3.1/31"), Host: Host{Up: true, TxQueueLen: 3000},
 			Qdisc: mqOf(PfifoFast), XPS: XPS{FlowTableCnt: 4096, Mode: Inflight}, Steering: SteerKernel,
 		}},
 		Bridges: []Bridge{{
