@@ -273,6 +273,7 @@ func (r *Router) start() {
 		}
 		select {
 		case err := <-r.done:
+			r.cmd = nil // nothing is left for stop
 			r.net.t.Fatalf("the router ended at start: %v\n%s", err, r.log)
 		case <-time.After(20 * time.Millisecond):
 		}
