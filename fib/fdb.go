@@ -37,6 +37,7 @@ type FDB struct {
 	n    atomic.Int64 // addresses in the table; changed under lock
 
 	moves, refused atomic.Uint64
+	flaps          flapWatch
 }
 
 type fdbSlot struct {
@@ -51,7 +52,7 @@ func NewFDB(max int, seed uint64) *FDB {
 	for size < 2*max {
 		size *= 2
 	}
-	return &FDB{slots: make([]fdbSlot, size), mask: uint64(size - 1), seed: seed, max: max}
+	return &FDB{slots: make([]fdbSlot, size), mask: uint64(size - 1), seed: seed, max: max, flaps: flapWatch{reports: make(chan Flap, 1)}}
 }
 
 // MAC gives the first six bytes of b as a number, the first byte highest.
@@ -109,6 +110,7 @@ func (t *FDB) Learn(mac uint64, port uint16, now int64) {
 	moved := uint16(w) != port && s.word.CompareAndSwap(w, mac<<16|uint64(port))
 	if moved {
 		t.moves.Add(1)
+		t.flaps.moved(t.hash(mac), Flap{MAC: mac, From: uint16(w), To: port}, now)
 	}
 	if moved || now-seen >= refresh {
 		// Compare, because the slot may have become a static address's meanwhile.

@@ -175,6 +175,54 @@ func TestFDBStress(t *testing.T) {
 	}
 }
 
+// An address that moves once has migrated; one that moves again soon is
+// reported, once in a while only, whatever else moves.
+func TestFDBFlaps(t *testing.T) {
+	f := NewFDB(100, 1)
+	now := int64(sec)
+	next := func() (got Flap) {
+		select {
+		case got = <-f.Flaps():
+		default:
+		}
+		return got
+	}
+	f.Learn(5, 1, now)
+	f.Learn(5, 2, now) // migrated
+	f.Learn(6, 1, now)
+	f.Learn(5, 1, now+15*sec) // and back, much later
+	if got := next(); got != (Flap{}) {
+		t.Fatalf("an address that moved once is reported: %+v", got)
+	}
+	now += 30 * sec
+	for range 1000 {
+		f.Learn(5, 2, now)
+		f.Learn(5, 1, now)
+		now += sec / 1000
+	}
+	if got, want := next(), (Flap{MAC: 5, From: 2, To: 1, Count: 1}); got != want {
+		t.Errorf("reported %+v, want %+v", got, want)
+	}
+	f.Learn(5, 2, now)
+	f.Learn(5, 1, now)
+	if got := next(); got != (Flap{}) {
+		t.Errorf("reported again at once: %+v", got)
+	}
+	now += flapReport
+	f.Learn(5, 2, now)
+	f.Learn(5, 1, now)
+	if got := next(); got.Count < 1999 || got.MAC != 5 {
+		t.Errorf("reported %+v, want it with the count so far", got)
+	}
+	if n := testing.AllocsPerRun(100, func() {
+		now += flapReport
+		f.Learn(5, 2, now)
+		f.Learn(5, 1, now+1)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
 func TestFDBAllocs(t *testing.T) {
 	f := NewFDB(100, 1)
 	now := int64(0)

@@ -241,6 +241,9 @@ func (r *router) run(ctx context.Context, l net.Listener) error {
 	wg.Go(func() { r.neigh.Run(ctx) })
 	wg.Go(func() { r.watchLinks(ctx) })
 	wg.Go(func() { r.ageTables(ctx) })
+	for i := range r.conf.Bridges {
+		wg.Go(func() { r.watchFlaps(ctx, i) })
+	}
 	wg.Go(func() {
 		if serving = api.Serve(ctx, l, r); serving != nil {
 			r.cancel()
@@ -279,6 +282,28 @@ func (r *router) ageTables(ctx context.Context) {
 			r.snap.Bridges[i].FDB.Age(dataplane.Now(), int64(b.AgeingTime))
 		}
 	}
+}
+
+// watchFlaps says when a bridge sees an address behind two ports in turn.
+func (r *router) watchFlaps(ctx context.Context, bridge int) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case f := <-r.snapshot().Bridges[bridge].FDB.Flaps():
+			slog.Warn("address behind two ports in turn: two stations have it, or there is a loop", "bridge", r.conf.Bridges[bridge].Name,
+				"mac", macText(f.MAC), "port", r.conf.Ports[f.From].Name, "and", r.conf.Ports[f.To].Name, "times", f.Count)
+		}
+	}
+}
+
+// macText writes an address as fib has it.
+func macText(mac uint64) string {
+	var m config.MAC
+	for i := range m {
+		m[i] = byte(mac >> (40 - 8*i))
+	}
+	return m.String()
 }
 
 // close ends the dataplane, the devices and the namespaces that we made. The

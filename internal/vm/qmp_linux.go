@@ -2,7 +2,6 @@ package vm
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,10 +17,15 @@ type qmpMessage struct {
 	Error  *struct {
 		Desc string `json:"desc"`
 	} `json:"error"`
+	Event string `json:"event"`
+	Data  struct {
+		Device string `json:"device"`
+	} `json:"data"`
 }
 
-// execute gives QEMU a command (QEMU QMP reference), on a connection of its own.
-func (m *Machine) execute(command string, args any) error {
+// execute gives QEMU a command (QEMU QMP reference) on a connection of its
+// own, and then waits for an event about a device, if one is named.
+func (m *Machine) execute(command string, args map[string]any, event, device string) error {
 	c, err := m.dial("qmp")
 	if err != nil {
 		return err
@@ -33,55 +37,50 @@ func (m *Machine) execute(command string, args any) error {
 	s, enc := bufio.NewScanner(c), json.NewEncoder(c)
 	for _, do := range []struct {
 		name string
-		args any
+		args map[string]any
 	}{{"qmp_capabilities", nil}, {command, args}} {
 		request := map[string]any{"execute": do.name}
 		if do.args != nil {
 			request["arguments"] = do.args
 		}
-		if err := errors.Join(enc.Encode(request), answer(s)); err != nil {
+		if err := errors.Join(enc.Encode(request), await(s, "", "")); err != nil {
 			return fmt.Errorf("machine %s: %s: %w", m.Name, do.name, err)
 		}
+	}
+	if event == "" {
+		return nil
+	}
+	if err := await(s, event, device); err != nil {
+		return fmt.Errorf("machine %s: %s: no %s: %w", m.Name, command, event, err)
 	}
 	return nil
 }
 
-// answer waits for what is not an event.
-func answer(s *bufio.Scanner) error {
+// await waits for an event about a device, or without one for an answer.
+func await(s *bufio.Scanner, event, device string) error {
 	for s.Scan() {
 		var r qmpMessage
 		if err := json.Unmarshal(s.Bytes(), &r); err != nil {
 			return err
 		}
-		if r.Error != nil {
+		switch {
+		case r.Error != nil:
 			return errors.New(r.Error.Desc)
-		}
-		if r.Return != nil {
+		case event == "" && r.Return != nil:
+			return nil
+		case event != "" && r.Event == event && r.Data.Device == device:
 			return nil
 		}
 	}
-	return errors.Join(s.Err(), errors.New("no answer"))
+	return errors.Join(s.Err(), errors.New("QEMU says nothing"))
 }
 
 // Unplug takes device i out of the running guest, which is asked to let go of
-// it, and waits until it is gone.
-func (m *Machine) Unplug(ctx context.Context, i int) error {
-	if err := m.execute("device_del", map[string]any{"id": fmt.Sprintf("nic%d", i)}); err != nil {
-		return err
-	}
-	for {
-		if _, err := m.Link(ctx, fmt.Sprintf("eth%d", i)); err != nil {
-			return ctx.Err()
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("machine %s: device %d is still there: %w", m.Name, i, ctx.Err())
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
+// it.
+func (m *Machine) Unplug(i int) error {
+	id := fmt.Sprint("nic", i)
+	return m.execute("device_del", map[string]any{"id": id}, "DEVICE_DELETED", id)
 }
 
 // Plug brings device i back, as it was.
-func (m *Machine) Plug(i int) error {
-	return m.execute("device_add", m.nics[i].properties(i))
-}
+func (m *Machine) Plug(i int) error { return m.execute("device_add", m.nics[i].properties(i), "", "") }

@@ -144,16 +144,19 @@ func TestConsole(t *testing.T) {
 	}
 }
 
-func TestAnswer(t *testing.T) {
-	for _, tt := range []struct{ said, want string }{
-		{`{"QMP": {}}` + "\n" + `{"return": {}}`, ""},
-		{`{"event": "RESET"}` + "\n" + `{"error": {"class": "x", "desc": "no device"}}`, "no device"},
-		{`{"event": "RESET"}`, "no answer"},
-		{`junk`, "invalid"},
+func TestAwait(t *testing.T) {
+	const deleted = "DEVICE_DELETED"
+	for _, tt := range []struct{ said, event, want string }{
+		{`{"QMP": {}}` + "\n" + `{"return": {}}`, "", ""},
+		{`{"event": "RESET"}` + "\n" + `{"error": {"class": "x", "desc": "no device"}}`, "", "no device"},
+		{`{"event": "RESET"}`, "", "says nothing"},
+		{`{"event": "DEVICE_DELETED", "data": {"path": "x"}}` + "\n" + `{"event": "DEVICE_DELETED", "data": {"device": "nic0"}}`, deleted, ""},
+		{`{"event": "DEVICE_DELETED", "data": {"device": "nic1"}}`, deleted, "says nothing"},
+		{`junk`, "", "invalid"},
 	} {
-		err := answer(bufio.NewScanner(strings.NewReader(tt.said)))
+		err := await(bufio.NewScanner(strings.NewReader(tt.said)), tt.event, "nic0")
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("answer(%q) = %v, want %q", tt.said, err, tt.want)
+			t.Errorf("await(%q, %q) = %v, want %q", tt.said, tt.event, err, tt.want)
 		}
 	}
 }

@@ -284,15 +284,21 @@ func (r *Router) start() {
 	}
 }
 
-// stop ends the router with SIGTERM and checks how it ended.
+// stop waits until the router is quiet, checks its counts and ends it.
 func (r *Router) stop() {
+	r.net.t.Helper()
+	if r.cmd != nil && !r.net.t.Failed() {
+		r.balanced()
+	}
+	r.end()
+}
+
+// end ends the router with SIGTERM, whatever it does, and checks how it ended.
+func (r *Router) end() {
 	t := r.net.t
 	t.Helper()
 	if r.cmd == nil {
 		return
-	}
-	if !t.Failed() {
-		r.balanced()
 	}
 	_ = r.cmd.Process.Signal(syscall.SIGTERM)
 	select {

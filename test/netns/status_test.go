@@ -26,6 +26,14 @@ func (r *Router) balanced() {
 	}
 }
 
+// totals are the router's counts of packets.
+func (r *Router) totals() api.Totals {
+	r.net.t.Helper()
+	var s api.Status
+	r.ask(&s, "status")
+	return s.Totals
+}
+
 // link gives one port as `link show -j` has it.
 func (r *Router) link(dev string) api.Link {
 	r.net.t.Helper()

@@ -95,6 +95,23 @@ func TestVMPair(t *testing.T) {
 	if out, err := r.command("drops", "show"); err != nil || strings.Contains(out, "malformed") {
 		t.Errorf("drops: %v\n%s", err, out)
 	}
+	for _, kind := range []string{"accept: []", "vnet_hdr: false"} { // B03
+		t.Run(kind, func(t *testing.T) {
+			r.stop()
+			r = n.router(strings.Replace(strings.ReplaceAll(guests, "type: tap,", "type: tap, mtu: 9000,"), "{name: @dev:b,", "{name: @dev:b, "+kind+",", 1))
+			for _, to := range []string{"10.99.0.2", "fd99::2"} {
+				a.reach(to)
+				bulk(t, a, b, to, 8<<20)
+				numbered(t, a, b, to, 200, 8000, 500)
+			}
+			for _, to := range []string{"10.99.0.1", "fd99::1"} {
+				bulk(t, b, a, to, 8<<20)
+			}
+			if l := r.link("@dev:b"); l.Segments == 0 || len(l.Software) != 3 || len(r.link("@dev:a").Software) != 0 {
+				t.Errorf("the port shows %d software segments, software %v", l.Segments, l.Software)
+			}
+		})
+	}
 }
 
 func all(names []string, on bool) map[string]bool {
