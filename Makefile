@@ -116,7 +116,7 @@ netns:
 	$(call step,real namespaces)
 	ROUTER_REQUIRE_NETNS=1 go test -count 1 -timeout 10m -v -skip '^TestVM' ./test/netns
 	$(call step,real namespaces; router and tests under the race detector)
-	CGO_ENABLED=1 ROUTER_REQUIRE_NETNS=1 go test -race -count 1 -timeout 10m -v -run '$(RACY)' ./test/netns
+	CGO_ENABLED=1 ROUTER_REQUIRE_NETNS=1 ROUTER_IO=readv go test -race -count 1 -timeout 10m -v -run '$(RACY)' ./test/netns
 
 peers: build # the bench beside other forwarders works; what it measures in a second means nothing
 	$(call step,the bench beside other forwarders)

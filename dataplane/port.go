@@ -67,7 +67,6 @@ type rxQueue struct {
 	token          uint32 // of its event in the worker's poller
 	gro            bool   // merge; changed in a pause
 	ready          bool   // in worker.ready; the worker's own
-	last           int64  // when it was read; the worker's own
 	_              [64]byte
 	packets, bytes uint64    // the worker's; read in a pause, like the next
 	merged         gro.Stats // what became of them

@@ -85,11 +85,6 @@ const (
 	// to free some.
 	starveWait = 1_000_000 // ns
 	txToken    = 1 << 31
-	// flowing is the time between two reads of a queue below which more than
-	// the frame that ended the wait is looked for.
-	flowing = 20_000 // ns
-	// maxArmed bounds the queues of a worker for which it waits with a read.
-	maxArmed = 16
 )
 
 func newWorker(dp *Dataplane, id, workers, ports int, seed classify.Seed, opts classify.Options) (*Worker, error) {
@@ -105,8 +100,7 @@ func newWorker(dp *Dataplane, id, workers, ports int, seed classify.Seed, opts c
 	}
 	w.counters.init(ports)
 	if dp.uring && id < workers {
-		tails := dp.pool.Memory().Tails
-		if w.ring, err = tun.NewRing(poller, w.reader, &w.writer, min(maxArmed, tails/4/workers)); err != nil {
+		if w.ring, err = tun.NewRing(w.reader, &w.writer); err != nil {
 			poller.Close()
 			return nil, fmt.Errorf("dataplane: worker %d: %w", id, err)
 		}
@@ -123,7 +117,7 @@ func (w *Worker) run() {
 		if err := w.ring.Enable(); err != nil {
 			panic(fmt.Sprintf("dataplane: worker %d: %v", w.id, err)) // only a ring that has an owner refuses
 		}
-		defer w.closeRing()
+		defer w.closeRing() // as only its thread can
 	}
 	var events []tun.Event
 	for !w.dp.stopping.Load() {
@@ -135,16 +129,7 @@ func (w *Worker) run() {
 	}
 }
 
-// closeRing ends what the ring waits for, forwards what it has read meanwhile
-// and closes it.
 func (w *Worker) closeRing() {
-	w.enter()
-	w.poll()
-	for _, rx := range w.rx {
-		w.unwatch(rx)
-	}
-	w.finish()
-	w.leave()
 	w.ring.Close()
 	w.ring = nil
 }
@@ -169,7 +154,6 @@ func (w *Worker) poll() {
 		}
 	}
 	w.cpu.TxAction() // qdiscs that were scheduled: woken, over their quota, missed
-	w.poller.Arm()
 	w.finish()
 }
 
@@ -178,8 +162,7 @@ func (w *Worker) poll() {
 func (w *Worker) receive(rx *rxQueue) bool {
 	b := &w.batch
 	b.N = 0
-	errno := w.reader.ReadBatch(rx.q, b, packet.MaxBatch, w.now-rx.last < flowing)
-	rx.last = w.now
+	errno := w.reader.ReadBatch(rx.q, b, packet.MaxBatch)
 	if pkts := b.Slice(); len(pkts) > 0 {
 		for _, p := range pkts {
 			p.In = rx.port
@@ -199,7 +182,6 @@ func (w *Worker) receive(rx *rxQueue) bool {
 		w.starve = true
 		return true
 	case unix.EAGAIN:
-		w.poller.Rearm(rx.token)
 	default:
 		w.broken(rx)
 	}
@@ -288,12 +270,10 @@ func (w *Worker) watch(rx *rxQueue) error {
 	return w.poller.Watch(rx.q, rx.token)
 }
 
-// unwatch ends the reading of rx; what was read already goes on its way.
+// unwatch ends the reading of rx.
 func (w *Worker) unwatch(rx *rxQueue) {
 	w.forget(rx)
-	if w.poller.Unwatch(rx.q) {
-		w.receive(rx)
-	}
+	w.poller.Unwatch(rx.q)
 }
 
 // wait sleeps until there is something to do. While traffic flows the wait

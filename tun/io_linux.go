@@ -93,15 +93,10 @@ func compareHere() (float64, error) {
 	q, peer := NewQueue(fds[0], 0), NewQueue(fds[1], 0)
 	defer q.Close()
 	defer peer.Close()
-	poller, err := NewPoller()
-	if err != nil {
-		return 0, err
-	}
-	defer poller.Close()
 	c := comparison{cache: pool.NewCache(), q: q, peer: peer}
 	r, w := NewReader(c.cache), &Writer{}
 	defer r.Close()
-	ring, err := NewRing(poller, r, w, 0)
+	ring, err := NewRing(r, w)
 	if err != nil {
 		return 0, err
 	}
@@ -139,8 +134,8 @@ func (c *comparison) round(r *Reader, w *Writer) time.Duration {
 	begun := time.Now()
 	w.WriteBatch(c.q, b.Slice())
 	c.free()
-	c.peer.rx.lately = compareFrames
-	r.ReadBatch(c.peer, b, compareFrames, true)
+	c.peer.rx = rxSide{lately: compareFrames}
+	r.ReadBatch(c.peer, b, compareFrames)
 	took := time.Since(begun)
 	c.free()
 	return took

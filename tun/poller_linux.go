@@ -20,11 +20,9 @@ type Event struct {
 	Bits  uint32
 }
 
-// A Poller is where one worker waits for its queues. Arm, Wait and Rearm
-// belong to the worker; the others may be called by anybody, but Watch and Unwatch only
-// without a Ring.
+// A Poller is where one worker waits for its queues. Wait belongs to the
+// worker; Wake, Watch and the others may be called by anybody.
 type Poller struct {
-	ring       *Ring // nil: wait in epoll
 	epfd, evfd int
 	events     [64]unix.EpollEvent
 	ready      [64]Event
@@ -58,13 +56,8 @@ func (p *Poller) Close() {
 	unix.Close(p.evfd)
 }
 
-// Watch reports q as readable under token, whenever it is; with a Ring after
-// Rearm only. A Poller with a Ring is told by its owner, or before that runs.
+// Watch reports q as readable under token for as long as it is.
 func (p *Poller) Watch(q *Queue, token uint32) error {
-	if p.ring != nil {
-		p.ring.watch(q, token)
-		return nil
-	}
 	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(token)}
 	if err := unix.EpollCtl(p.epfd, unix.EPOLL_CTL_ADD, q.fd, &ev); err != nil {
 		return fmt.Errorf("tun: watch a queue: %w", err)
@@ -72,30 +65,9 @@ func (p *Poller) Watch(q *Queue, token uint32) error {
 	return nil
 }
 
-// Rearm asks for a queue to be reported once more. Only then does a Ring look, so
-// it comes when the queue was found empty.
-func (p *Poller) Rearm(token uint32) {
-	if p.ring != nil {
-		p.ring.idle = append(p.ring.idle, token)
-	}
-}
-
-// Arm gets a Ring ready for the next Wait: it takes buffers for the reads that
-// are to wait, where Wait itself takes nothing.
-func (p *Poller) Arm() {
-	if p.ring != nil {
-		p.ring.arm()
-	}
-}
-
-// Unwatch ends Watch. It reports true if a frame was read meanwhile, which
-// ReadBatch will give.
-func (p *Poller) Unwatch(q *Queue) (read bool) {
-	if p.ring != nil {
-		return p.ring.unwatch(q)
-	}
+// Unwatch ends Watch.
+func (p *Poller) Unwatch(q *Queue) {
 	_ = unix.EpollCtl(p.epfd, unix.EPOLL_CTL_DEL, q.fd, nil)
-	return false
 }
 
 // WatchWritable reports q once, under token, when it is writable; if it is
@@ -129,9 +101,6 @@ func (p *Poller) Wake() {
 // faster but holds up the garbage collector: only for short timeouts. A raw
 // wait that the runtime interrupts yields and returns empty.
 func (p *Poller) Wait(timeout int64, raw bool) (events []Event, woken bool, err error) {
-	if p.ring != nil {
-		return p.ring.wait(timeout, raw)
-	}
 	n, errno := epollWait(p.epfd, p.events[:], timeout, raw)
 	if errno == unix.EINTR {
 		runtime.Gosched()

@@ -25,23 +25,9 @@ type Queue struct {
 // An rxSide is what a queue's reading worker keeps about it.
 type rxSide struct {
 	frames [][]byte // that driver has read and no packet holds yet
-	lately int      // frames that a round of reading gave, about: until the ring was empty, or as many as a batch takes
-
-	// With a Ring: the read that waits for the next frame.
-	state rxState
-	res   int32          // of a read that is done: bytes, or a negative errno
-	p     *packet.Packet // what it reads into
-	tail  *packet.Tail
+	lately int      // frames that are found on the queue, about, when there are any
+	full   bool     // the last batch was full: there may be more
 }
-
-type rxState uint8
-
-const (
-	rxIdle   rxState = iota
-	rxPolled         // there is none: the queue is polled
-	rxArmed          // under way
-	rxDone           // not yet taken by ReadBatch
-)
 
 // NewQueue wraps a non-blocking descriptor on which one read is one frame:
 // an attached TUN/TAP queue, or in tests one end of a socket pair. The queue
@@ -103,28 +89,36 @@ const (
 // head keeps the tail it was read into. The packets added to b belong to the
 // caller. The error is 0 if there may be more, EAGAIN if the ring was found
 // empty, ENOBUFS if the pool was, and otherwise the kernel's.
-//
-// With a Ring, the frame that a Wait has read comes first. Without more,
-// reading ends there, with EAGAIN: the next Wait looks whether that is true.
-func (r *Reader) ReadBatch(q *Queue, b *packet.Batch, limit int, more bool) unix.Errno {
+func (r *Reader) ReadBatch(q *Queue, b *packet.Batch, limit int) (errno unix.Errno) {
 	if q.driver != nil {
 		return r.readFrames(q, b, limit)
 	}
+	s := &q.rx
 	had, bytes := b.N, 0
-	taken, errno := r.takeArmed(q, b, &bytes)
 	for errno == 0 && b.N < limit && bytes < batchBytes {
-		switch n := min(q.rx.lately-(b.N-had), limit-b.N); {
-		case taken && !more:
-			errno = unix.EAGAIN
-		case r.ring != nil && n >= ringReads:
+		got := b.N - had
+		n := min(s.lately-got, limit-b.N)
+		if r.ring != nil && n >= ringReads && (got > 0 || !s.full) {
 			errno = r.readRing(q, b, n, &bytes)
-		default:
+		} else {
 			errno = r.readOne(q, b, &bytes)
 		}
 	}
-	// A round of large frames is short: the next is not to overshoot.
-	q.rx.lately = (q.rx.lately + (b.N-had)*batchBytes/max(bytes, batchBytes) + 1) / 2
+	s.count(b.N-had, bytes, errno == 0)
 	return errno
+}
+
+// count takes note of n frames that were read. If they are large, fewer are
+// expected next: so many as ReadBatch is to read.
+func (s *rxSide) count(n, bytes int, full bool) {
+	n = n * batchBytes / max(bytes, batchBytes)
+	switch {
+	case full:
+		s.lately = n
+	case !s.full || n > 0:
+		s.lately = (s.lately + n) / 2
+	}
+	s.full = full
 }
 
 // readOne reads one frame into b.

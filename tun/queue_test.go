@@ -83,7 +83,7 @@ func TestReadWriteSameBytes(t *testing.T) {
 			want := frame(rng, vnet, n)
 			src.Send(want)
 			var b packet.Batch
-			if errno := r.ReadBatch(in, &b, packet.MaxBatch, true); errno != unix.EAGAIN || b.N != 1 {
+			if errno := r.ReadBatch(in, &b, packet.MaxBatch); errno != unix.EAGAIN || b.N != 1 {
 				t.Fatalf("ReadBatch(%d bytes) = %d packets, %v, want 1, EAGAIN", n, b.N, errno)
 			}
 			p := b.Pkts[0]
@@ -113,10 +113,10 @@ func TestReadBatchLimits(t *testing.T) {
 		peer.Send(make([]byte, 100))
 	}
 	var b packet.Batch
-	if errno := r.ReadBatch(q, &b, 4, true); errno != 0 || b.N != 4 {
+	if errno := r.ReadBatch(q, &b, 4); errno != 0 || b.N != 4 {
 		t.Errorf("ReadBatch(limit 4) = %d, %v, want 4, 0", b.N, errno)
 	}
-	if errno := r.ReadBatch(q, &b, packet.MaxBatch, true); errno != unix.EAGAIN || b.N != 10 {
+	if errno := r.ReadBatch(q, &b, packet.MaxBatch); errno != unix.EAGAIN || b.N != 10 {
 		t.Errorf("second ReadBatch = %d in all, %v, want 10, EAGAIN", b.N, errno)
 	}
 }
@@ -131,7 +131,7 @@ func TestReadEndOfFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		var b packet.Batch
-		if errno := tun.NewReader(c).ReadBatch(q, &b, packet.MaxBatch, true); errno != unix.EBADFD || b.N != 0 {
+		if errno := tun.NewReader(c).ReadBatch(q, &b, packet.MaxBatch); errno != unix.EBADFD || b.N != 0 {
 			t.Errorf("ReadBatch at the end = %d packets, %v, want 0, EBADFD", b.N, errno)
 		}
 	}
@@ -147,11 +147,11 @@ func TestNoBuffers(t *testing.T) {
 	}
 	var b packet.Batch
 	r := tun.NewReader(c)
-	if errno := r.ReadBatch(q, &b, 8, true); errno != unix.ENOBUFS || b.N != 0 {
+	if errno := r.ReadBatch(q, &b, 8); errno != unix.ENOBUFS || b.N != 0 {
 		t.Errorf("ReadBatch without buffers = %d, %v, want 0, ENOBUFS", b.N, errno)
 	}
 	c.Put(held[0]) // the frame is still there
-	if errno := r.ReadBatch(q, &b, 1, true); errno != 0 || b.N != 1 {
+	if errno := r.ReadBatch(q, &b, 1); errno != 0 || b.N != 1 {
 		t.Errorf("ReadBatch with one buffer = %d, %v, want 1, 0", b.N, errno)
 	}
 }
@@ -194,7 +194,7 @@ func TestBatchAllocatesNothing(t *testing.T) {
 	allocs := testing.AllocsPerRun(100, func() {
 		peer.Send(f)
 		b.N = 0
-		r.ReadBatch(q, &b, packet.MaxBatch, true)
+		r.ReadBatch(q, &b, packet.MaxBatch)
 		w.WriteBatch(out, b.Slice())
 		for _, p := range b.Slice() {
 			c.Put(p)

@@ -29,8 +29,6 @@ type worker struct {
 	ring *tun.Ring // nil: plain calls
 }
 
-const maxArmed = 4
-
 // newWorker makes a worker of the calling goroutine.
 func newWorker(t testing.TB, c *packet.Cache, io tun.IO) *worker {
 	t.Helper()
@@ -45,7 +43,7 @@ func newWorker(t testing.TB, c *packet.Cache, io tun.IO) *worker {
 		return w
 	}
 	runtime.LockOSThread()
-	if w.ring, err = tun.NewRing(p, w.r, w.w, maxArmed); errors.Is(err, uring.ErrNotSupported) && os.Getenv("ROUTER_REQUIRE_NETNS") == "" {
+	if w.ring, err = tun.NewRing(w.r, w.w); errors.Is(err, uring.ErrNotSupported) && os.Getenv("ROUTER_REQUIRE_NETNS") == "" {
 		t.Skip(err)
 	} else if err != nil {
 		t.Fatal(err)
@@ -64,20 +62,14 @@ func (w *worker) close() {
 	}
 }
 
-// wait is a turn of a worker's loop: what is empty is armed, then it waits.
-func (w *worker) wait(timeout time.Duration) ([]tun.Event, bool) {
-	w.Arm()
-	ev, woken, err := w.Wait(int64(timeout), true)
-	if err != nil {
-		panic(err)
-	}
-	return ev, woken
-}
-
 // event waits for an event, through waits that end for no reason.
 func (w *worker) event() (tun.Event, bool) {
 	for end := time.Now().Add(time.Second); time.Now().Before(end); {
-		if ev, _ := w.wait(10 * time.Millisecond); len(ev) > 0 {
+		ev, _, err := w.Wait(int64(10*time.Millisecond), true)
+		if err != nil {
+			panic(err)
+		}
+		if len(ev) > 0 {
 			return ev[0], true
 		}
 	}
@@ -137,7 +129,7 @@ func TestBurstsKeepOrder(t *testing.T) {
 					t.Fatalf("event %+v, %v at %d of %d", ev, ok, got, sent)
 				}
 				for errno := unix.Errno(0); errno == 0; {
-					errno = w.r.ReadBatch(q, &b, 1+rng.IntN(packet.MaxBatch), rng.IntN(2) == 0)
+					errno = w.r.ReadBatch(q, &b, 1+rng.IntN(packet.MaxBatch))
 					for _, p := range b.Slice() {
 						if seq := binary.BigEndian.Uint32(p.Bytes()); seq != got {
 							t.Fatalf("frame %d came as number %d", seq, got)
@@ -149,7 +141,6 @@ func TestBurstsKeepOrder(t *testing.T) {
 						t.Fatalf("ReadBatch: %v", errno)
 					}
 				}
-				w.Rearm(3)
 			}
 		}
 		w.Unwatch(q)
@@ -249,92 +240,7 @@ func nothingWaits(t *testing.T) {
 	}
 }
 
-// While a read waits for a queue's next frame, nobody else reads there; what
-// it has read comes first.
-func TestArmedReadComesFirst(t *testing.T) {
-	c := cache(t)
-	w := newWorker(t, c, tun.IOUring)
-	q, peer := tuntest.Pair(t, 0)
-	_ = w.Watch(q, 0)
-	w.wait(0) // the read is under way
-	for i := range byte(3) {
-		peer.Send([]byte{i})
-	}
-	var b packet.Batch
-	if errno := w.r.ReadBatch(q, &b, 8, true); errno != unix.EAGAIN || b.N != 0 {
-		t.Fatalf("ReadBatch beside a read under way = %d packets, %v", b.N, errno)
-	}
-	if _, ok := w.event(); !ok {
-		t.Fatal("no event")
-	}
-	if errno := w.r.ReadBatch(q, &b, 8, false); errno != unix.EAGAIN || b.N != 1 {
-		t.Fatalf("ReadBatch without more = %d packets, %v, want 1, EAGAIN", b.N, errno)
-	}
-	if errno := w.r.ReadBatch(q, &b, 8, true); errno != unix.EAGAIN || b.N != 3 {
-		t.Fatalf("ReadBatch = %d packets, %v, want all 3, EAGAIN", b.N, errno)
-	}
-	for i, p := range b.Slice() {
-		if p.Bytes()[0] != byte(i) {
-			t.Errorf("packet %d is frame %d", i, p.Bytes()[0])
-		}
-	}
-	free(c, &b)
-	w.Unwatch(q)
-	_ = q.Close()
-}
-
-// Unwatch ends a read that waits: the descriptor is free at once. A read that
-// was quicker keeps its frame.
-func TestUnwatchEndsReads(t *testing.T) {
-	pool, c := cachePool(t)
-	w := newWorker(t, c, tun.IOUring)
-	var b packet.Batch
-	for i := range 2 * maxArmed { // some read, some only polled
-		for _, frame := range []bool{false, true} {
-			var qs []*tun.Queue
-			var peers []*tuntest.Peer
-			for k := range i + 1 {
-				q, peer := tuntest.Pair(t, 0)
-				_ = w.Watch(q, uint32(k))
-				qs, peers = append(qs, q), append(peers, peer)
-			}
-			w.wait(0)
-			got := 0
-			for k, q := range qs {
-				if frame {
-					peers[k].Send([]byte("x"))
-				}
-				if w.Unwatch(q) {
-					w.r.ReadBatch(q, &b, 8, false)
-					got++
-				}
-				_ = q.Close()
-				if n, err := unix.Read(peers[k].FD, make([]byte, 8)); n != 0 || err != nil {
-					if !frame || err != unix.ECONNRESET { // reset: it was closed with the frame unread
-						t.Errorf("read from the other side of a closed queue = %d, %v, want its end", n, err)
-					}
-				}
-			}
-			if want := min(i+1, maxArmed); frame && got != want || !frame && got != 0 {
-				t.Errorf("%d queues, frame %v: %d had read one, want %d", i+1, frame, got, want)
-			}
-			if b.N != got {
-				t.Errorf("%d frames read, %d handed on", got, b.N)
-			}
-			free(c, &b)
-			if ev, _ := w.wait(0); len(ev) != 0 {
-				t.Errorf("events %v of queues that are not watched", ev)
-			}
-		}
-	}
-	w.close()
-	w.r.Close()
-	if heads, tails := pool.InUse(); heads != 0 || tails != 0 {
-		t.Errorf("%d heads and %d tails in use at the end", heads, tails)
-	}
-}
-
-// A ring's turn, waiting included, allocates nothing.
+// A turn with a ring allocates nothing.
 func TestRingAllocatesNothing(t *testing.T) {
 	c := cache(t)
 	w := newWorker(t, c, tun.IOUring)
@@ -346,9 +252,8 @@ func TestRingAllocatesNothing(t *testing.T) {
 	allocs := testing.AllocsPerRun(100, func() {
 		w.w.WriteBatch(back, b.Slice())
 		for got := 0; got < b.N; {
-			w.wait(time.Second)
-			w.r.ReadBatch(q, &in, packet.MaxBatch, true)
-			w.Rearm(0)
+			w.event()
+			w.r.ReadBatch(q, &in, packet.MaxBatch)
 			got += in.N
 			free(c, &in)
 		}
@@ -359,32 +264,6 @@ func TestRingAllocatesNothing(t *testing.T) {
 	free(c, &b)
 	w.Unwatch(q)
 	_ = q.Close()
-}
-
-// The queue of a TAP that a ring was reading is free when its descriptor has
-// been closed: a device with one queue can be opened again at once.
-func TestReopenAtOnce(t *testing.T) {
-	c := cache(t)
-	newHostBy(t, func(h *host) error {
-		w := newWorker(t, c, tun.IOUring)
-		defer w.close()
-		for range 10 {
-			if err := h.open(tun.TAP, 1, true); err != nil {
-				return err
-			}
-			q := h.dev.Queues()[0]
-			if err := w.Watch(q, 0); err != nil {
-				return err
-			}
-			w.wait(0)
-			w.Unwatch(q)
-			unix.Close(h.fd)
-			if err := h.dev.Close(); err != nil {
-				return err
-			}
-		}
-		return h.open(tun.TAP, 1, false)
-	})
 }
 
 func TestParseIO(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 // each further frame. A read that finds nothing costs as much as a call.
 const (
 	ringWrites = 6
-	ringReads  = 4
+	ringReads  = 6
 
 	ringReadsMax = 32 // as many tails as a cache keeps
 )
@@ -33,7 +33,7 @@ func (w *Writer) writeRing(q *Queue, pkts []*packet.Packet) (int, unix.Errno) {
 		}
 		k := w.pieces(q, p, used)
 		e = w.ring.u.Next()
-		e.Op, e.FD, e.OpFlags, e.Flags, e.UserData = uring.OpWritev, int32(q.fd), rwfNowait, uring.Link, kindBatch|uint64(n)
+		e.Op, e.FD, e.OpFlags, e.Flags, e.UserData = uring.OpWritev, int32(q.fd), rwfNowait, uring.Link, uint64(n)
 		if k == 1 {
 			e.Op = uring.OpWrite
 			e.Buffer(p.WithHeader(q.vnet))
@@ -63,7 +63,7 @@ func (r *Reader) readRing(q *Queue, b *packet.Batch, n int, bytes *int) (errno u
 			break
 		}
 		e := r.ring.u.Next()
-		e.Op, e.FD, e.OpFlags, e.UserData = uring.OpReadv, int32(q.fd), rwfNowait, kindBatch|uint64(k)
+		e.Op, e.FD, e.OpFlags, e.UserData = uring.OpReadv, int32(q.fd), rwfNowait, uint64(k)
 		e.Iovecs(r.iov.into(q, r.heads[k], r.tails[k], 2*k))
 	}
 	if k == 0 {
@@ -113,22 +113,4 @@ func (r *Reader) take() (*packet.Packet, *packet.Tail) {
 		r.cache.PutTail(tail)
 	}
 	return nil, nil
-}
-
-// takeArmed takes what the read that waited for q's next frame has brought,
-// and reports whether that was a frame. While it waits, nobody else may read.
-func (r *Reader) takeArmed(q *Queue, b *packet.Batch, bytes *int) (taken bool, errno unix.Errno) {
-	s := &q.rx
-	switch s.state {
-	case rxArmed:
-		return false, unix.EAGAIN
-	case rxDone:
-		*bytes, errno = r.ended(q, b, s.p, s.tail, s.res)
-		s.state, s.p, s.tail = rxIdle, nil, nil
-		if errno == unix.ECANCELED || errno == unix.EINTR {
-			return false, 0 // reading says how it is
-		}
-		return errno == 0, errno
-	}
-	return false, 0
 }

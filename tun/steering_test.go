@@ -32,7 +32,7 @@ func TestParseSteering(t *testing.T) {
 // host is the kernel's end of a device in a namespace of its own: what is
 // sent there goes down to the device as a host's packets do.
 type host struct {
-	t       *testing.T
+	t       testing.TB
 	dev     *tun.Device
 	fd      int // packet socket
 	ifindex int
@@ -45,7 +45,7 @@ func newHost(t *testing.T, mode tun.Mode, queues int) *host {
 }
 
 // newHostBy has open open the device, in the new namespace.
-func newHostBy(t *testing.T, open func(h *host) error) *host {
+func newHostBy(t testing.TB, open func(h *host) error) *host {
 	t.Helper()
 	h := &host{t: t, fd: -1}
 	done := make(chan error)
