@@ -130,7 +130,6 @@ func (r *router) open(h *hostPort, create bool) error {
 		dev, err = tun.Open(cfg)
 		return err
 	}
-	ns.AwaitFree(p.Name, time.Second) // of a router that was killed just now
 	if _, there := ns.Lookup(p.Name); there == nil && p.Persist {
 		err = ns.Do(open)
 	} else {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -38,24 +37,6 @@ func (ns *NS) Lookup(name string) (Link, error) {
 		return nil
 	})
 	return l, err
-}
-
-// AwaitFree waits until nobody has the TUN or TAP device of that name open or
-// it is gone, but not longer than within: whoever opens it then is told. The
-// queues of a process that was killed with reads under way in an io_uring stay
-// attached for a moment after its end.
-func (ns *NS) AwaitFree(name string, within time.Duration) {
-	for begun := time.Now(); time.Since(begun) < within; time.Sleep(5 * time.Millisecond) {
-		held := false
-		err := ns.with(name, "look up", func(_ *netlink.Handle, nl netlink.Link) error {
-			t, isTuntap := nl.(*netlink.Tuntap)
-			held = isTuntap && (t.Queues > 0 || fromAttrs(nl.Attrs()).Carrier)
-			return nil
-		})
-		if err != nil || !held {
-			return
-		}
-	}
 }
 
 func fromAttrs(a *netlink.LinkAttrs) Link {
