@@ -130,7 +130,7 @@ func (dp *Dataplane) copyIn(frame []byte) *packet.Packet {
 	head := min(len(frame), packet.HeadLen-packet.Headroom)
 	p.Set(frame[:head])
 	if rest := frame[head:]; len(rest) > 0 {
-		t := dp.ctlCache.GetTail()
+		t := dp.ctlCache.GetTailFor(len(rest))
 		if t == nil {
 			dp.ctlCache.Put(p)
 			return nil

@@ -111,7 +111,7 @@ func (f *Forwarder) piece(header []byte, p *packet.Packet, from, n int) *packet.
 	copy(h, header)
 	p.CopyOut(h[len(header):], from)
 	if n > inHead {
-		t := f.cache.GetTail()
+		t := f.cache.GetTailFor(n - inHead)
 		if t == nil {
 			f.cache.Put(q)
 			return nil

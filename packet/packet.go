@@ -7,11 +7,7 @@
 // Passing a *Packet passes ownership; nothing here locks.
 package packet
 
-import (
-	"sync/atomic"
-
-	"golang.org/x/sys/unix"
-)
+import "sync/atomic"
 
 const (
 	// HeadLen is the size of a head buffer in bytes, headroom included.
@@ -22,6 +18,9 @@ const (
 	// TailLen is the size of a tail in bytes. Head and tail together hold the
 	// largest frame a TAP gives: 65535 + Ethernet 14 + two VLAN tags 8.
 	TailLen = 1 << 16
+	// SmallTailLen is the size of a small tail in bytes: with a head it holds a
+	// frame of 9000 bytes, or a superpacket of six segments of 1500.
+	SmallTailLen = 1 << 13
 	// MaxBatch is the largest number of packets that one Batch carries.
 	MaxBatch = 256
 	// NoPort is the port index that names no port.
@@ -106,6 +105,8 @@ type Packet struct {
 	Burst    uint16 // a ring's own: packets of the burst that begins here
 	Bad      Reason
 	Drop     Reason // why the packet is being freed; 0 = it was sent
+	held     uint16 // KiB of the pool's memory, appended packets included
+
 	off, end uint16
 	fragLen  uint16 // frame bytes in frags; an IP packet ends at 65535
 
@@ -149,19 +150,9 @@ func (p *Packet) HeadLength() int { return int(p.end - p.off) }
 // HasTail reports whether part of the frame lies in a tail.
 func (p *Packet) HasTail() bool { return p.tailLen != 0 }
 
-// Memory is what the packet holds of the pool, in bytes. Of a merged packet it
-// is said without a look at the chain: each segment is taken for as large as
-// the first.
-func (p *Packet) Memory() int {
-	n := HeadLen
-	if p.HasTail() {
-		n += TailLen
-	}
-	if p.frags != nil {
-		n *= int(p.Segs)
-	}
-	return n
-}
+// Memory is what the packet holds of the pool, in bytes: its head, its tail
+// and what was appended. A tail counts in full for each packet that shares it.
+func (p *Packet) Memory() int { return int(p.held) << 10 }
 
 // Append makes the bytes of q from offset from on, which must lie in q's head,
 // the end of p's frame. p owns q from then on; q is payload and no longer a
@@ -170,6 +161,7 @@ func (p *Packet) Memory() int {
 func (p *Packet) Append(q *Packet, from int) {
 	q.off += uint16(from)
 	p.fragLen += uint16(q.Len())
+	p.held += q.held
 	if p.frags == nil {
 		q.Next = q
 	} else {
@@ -216,9 +208,10 @@ func (p *Packet) WithHeader(n int) []byte { return p.buf[int(p.off)-n : p.end] }
 func (p *Packet) HeadroomLeft() int { return int(p.off) }
 
 // SetTail gives the packet the tail t of which n bytes from off belong to the
-// frame. The packet takes over one reference to t.
+// frame. The packet, which has no tail yet, takes over one reference to t.
 func (p *Packet) SetTail(t *Tail, off, n int) {
 	p.tail, p.tailOff, p.tailLen = t, uint32(off), uint32(n)
+	p.held += uint16(len(t.B) >> 10)
 }
 
 // Set copies frame into the head and forgets everything else. It reports
@@ -305,15 +298,9 @@ func (p *Packet) copyOwn(b []byte, from int) (n, rest int) {
 	return n, from
 }
 
-// A Tail is a 64 KiB buffer that packets share by reference: a flooded copy
-// has its own head and the same tail.
+// A Tail is a buffer for what a head does not hold, shared by reference: a
+// flooded copy has its own head and the same tail.
 type Tail struct {
-	B    []byte // TailLen bytes of mmap'd memory
+	B    []byte // TailLen or SmallTailLen bytes of mmap'd memory
 	refs atomic.Int32
-}
-
-// mmap takes n bytes of zeroed memory from outside the Go heap: system calls
-// name it by address only, and untouched pages cost nothing.
-func mmap(n int) ([]byte, error) {
-	return unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE|unix.MAP_NORESERVE)
 }

@@ -66,11 +66,6 @@ func (r *Reader) readFrames(q *Queue, b *packet.Batch, limit int) unix.Errno {
 
 // copyIn makes a packet of a frame; nil if there are no buffers.
 func (r *Reader) copyIn(frame []byte) *packet.Packet {
-	if len(frame) > maxHead && r.tail == nil {
-		if r.tail = r.cache.GetTail(); r.tail == nil {
-			return nil
-		}
-	}
 	p := r.cache.Get()
 	if p == nil {
 		return nil
@@ -78,8 +73,12 @@ func (r *Reader) copyIn(frame []byte) *packet.Packet {
 	n := copy(p.Buffer()[packet.Headroom:], frame)
 	p.SetFrame(packet.Headroom, packet.Headroom+n)
 	if n < len(frame) {
-		p.SetTail(r.tail, 0, copy(r.tail.B, frame[n:]))
-		r.tail = nil
+		tail := r.cache.GetTailFor(len(frame) - n)
+		if tail == nil {
+			r.cache.Put(p)
+			return nil
+		}
+		p.SetTail(tail, 0, copy(tail.B, frame[n:]))
 	}
 	return p
 }

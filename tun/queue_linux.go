@@ -86,8 +86,8 @@ const (
 
 // ReadBatch reads frames from q into b until b is full, about 256 KiB were
 // read, the ring is empty or buffers run out. A frame that does not fit a
-// head keeps the tail it was read into. The packets added to b belong to the
-// caller. The error is 0 if there may be more, EAGAIN if the ring was found
+// head gets a tail: the one it was read into, or a small one. The packets
+// added to b belong to the caller. The error is 0 if there may be more, EAGAIN if the ring was found
 // empty, ENOBUFS if the pool was, and otherwise the kernel's.
 func (r *Reader) ReadBatch(q *Queue, b *packet.Batch, limit int) (errno unix.Errno) {
 	if q.driver != nil {
@@ -141,11 +141,12 @@ func (r *Reader) readOne(q *Queue, b *packet.Batch, bytes *int) unix.Errno {
 		}
 		return errno
 	}
-	if errno = received(q, p, r.tail, n); errno != 0 {
+	took, errno := r.received(q, p, r.tail, n)
+	if errno != 0 {
 		r.cache.Put(p)
 		return errno
 	}
-	if p.HasTail() {
+	if took {
 		r.tail = nil
 	}
 	b.Add(p)
@@ -161,16 +162,16 @@ func (v *iovecs) into(q *Queue, p *packet.Packet, tail *packet.Tail, at int) []u
 	return v[at : at+2]
 }
 
-// received makes a packet of the n bytes that were read into p and tail, which
-// p takes over if it is needed.
-func received(q *Queue, p *packet.Packet, tail *packet.Tail, n int) unix.Errno {
+// received makes a packet of the n bytes that were read into p and tail, and
+// reports whether p took over the tail.
+func (r *Reader) received(q *Queue, p *packet.Packet, tail *packet.Tail, n int) (took bool, errno unix.Errno) {
 	if n < max(q.vnet, 1) {
-		return unix.EBADFD // end of file: the other side is gone
+		return false, unix.EBADFD // end of file: the other side is gone
 	}
 	n -= q.vnet
 	p.SetFrame(packet.Headroom, packet.Headroom+min(n, maxHead))
 	if n > maxHead {
-		p.SetTail(tail, 0, n-maxHead)
+		took = !r.cache.Fit(p, tail, n-maxHead)
 	}
 	if q.vnet != 0 {
 		decodeVnet(&p.Vnet, p.Before(q.vnet))
@@ -178,7 +179,7 @@ func received(q *Queue, p *packet.Packet, tail *packet.Tail, n int) unix.Errno {
 	if q.raw {
 		p.Flags = packet.Raw
 	}
-	return 0
+	return took, 0
 }
 
 // A Writer holds what one thread needs to write: iovecs. It is not safe for

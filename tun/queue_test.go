@@ -14,7 +14,7 @@ import (
 )
 
 func cache(t testing.TB) *packet.Cache {
-	pool, err := packet.NewPool(packet.Memory{Heads: 2 * packet.MaxBatch, Tails: 2 * packet.MaxBatch / 5})
+	pool, err := packet.NewPool(packet.Memory{Heads: 2 * packet.MaxBatch, SmallTails: 2 * packet.MaxBatch / 5, Tails: 2 * packet.MaxBatch / 5})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestReadWriteSameBytes(t *testing.T) {
 		in, src := tuntest.Pair(t, vnet)
 		out, dst := tuntest.Pair(t, vnet)
 		r, w := tun.NewReader(c), &tun.Writer{}
-		for _, n := range []int{14, 60, 1514, head - 1, head, head + 1, 9000, 65535 + 14} {
+		for _, n := range []int{14, 60, 1514, head - 1, head, head + 1, 9000, head + packet.SmallTailLen, head + packet.SmallTailLen + 1, 65535 + 14} {
 			want := frame(rng, vnet, n)
 			src.Send(want)
 			var b packet.Batch
@@ -89,6 +89,16 @@ func TestReadWriteSameBytes(t *testing.T) {
 			p := b.Pkts[0]
 			if p.Len() != n || p.HasTail() != (n > head) {
 				t.Errorf("%d bytes: Len = %d, HasTail = %v", n, p.Len(), p.HasTail())
+			}
+			held := packet.HeadLen
+			switch {
+			case n > head+packet.SmallTailLen:
+				held += packet.TailLen
+			case n > head:
+				held += packet.SmallTailLen
+			}
+			if p.Memory() != held {
+				t.Errorf("%d bytes hold %d, want %d", n, p.Memory(), held)
 			}
 			if vnet != 0 && p.Vnet != (packet.Vnet{Flags: 1, GSOType: 1, HdrLen: 54, GSOSize: 1460, CsumStart: 34, CsumOffset: 16}) {
 				t.Errorf("vnet header = %+v", p.Vnet)

@@ -84,12 +84,13 @@ func (r *Reader) readRing(q *Queue, b *packet.Batch, n int, bytes *int) (errno u
 // ended adds to b the frame that a read with this result has brought; what is
 // not needed of the buffers goes back.
 func (r *Reader) ended(q *Queue, b *packet.Batch, p *packet.Packet, tail *packet.Tail, res int32) (n int, errno unix.Errno) {
+	took := false
 	if res < 0 {
 		errno = unix.Errno(-res)
 	} else {
-		errno = received(q, p, tail, int(res))
+		took, errno = r.received(q, p, tail, int(res))
 	}
-	if !p.HasTail() {
+	if !took {
 		r.cache.PutTail(tail)
 	}
 	if errno != 0 {

@@ -164,11 +164,12 @@ func (r *router) open(h *hostPort, create bool) error {
 
 // dataplaneConfig turns the configuration into the data path's.
 func (r *router) dataplaneConfig() dataplane.Config {
-	// A third of the memory in heads: enough small packets for full queues,
-	// enough superpackets for full batches.
-	heads := int(r.conf.Pool) / 3 / packet.HeadLen
-	tails := (int(r.conf.Pool) - heads*packet.HeadLen) / packet.TailLen
-	cfg := dataplane.Config{Workers: r.conf.Workers, Uring: r.io == tun.IOUring, Memory: packet.Memory{Heads: max(heads, packet.MaxBatch), Tails: max(tails, 1)}}
+	// A third of the memory in heads, enough small packets for full queues; a
+	// sixth in small tails, one for every eighth head; the rest for superpackets.
+	pool := int(r.conf.Pool)
+	cfg := dataplane.Config{Workers: r.conf.Workers, Uring: r.io == tun.IOUring, Memory: packet.Memory{
+		Heads: pool / 3 / packet.HeadLen, SmallTails: pool / 6 / packet.SmallTailLen, Tails: pool / 2 / packet.TailLen,
+	}}
 	for _, p := range r.ports {
 		mode, _ := xpsflow.ParseMode(p.conf.XPS.Mode) // checked by config
 		pc := dataplane.PortConfig{
