@@ -40,7 +40,7 @@ func BenchmarkRead(b *testing.B) {
 						peer.Send(f)
 					}
 					batch.N = 0
-					if r.ReadBatch(q, &batch, n, true); batch.N != n {
+					if r.ReadBatch(q, &batch, n); batch.N != n {
 						b.Fatalf("%d of %d frames", batch.N, n)
 					}
 					w.WriteBatch(q, batch.Slice())
