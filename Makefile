@@ -57,7 +57,7 @@ bench-peers: deps build ## the router beside other forwarders that are installed
 	$(MAKE) -C bench/peers/src go || echo 'without the peers in Go'
 	bench/peers/bench.py run $(PEERS) $(PEERSOPT)
 
-plot: ## draw what `router bench xmit --json > out.json` found; JSON=FILE PLOTS=DIR (docs)
+plot: ## draw what `router bench ... --json > out.json` found; JSON=FILE PLOTS=DIR (docs)
 	go run ./bench/plot -o $(PLOTS) $(JSON)
 
 # bench/plot/svg is tested here as its first build takes most of a minute.

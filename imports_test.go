@@ -56,7 +56,7 @@ var arrows = map[string][]string{
 	"bench/plot":       {},
 	"bench": {
 		"packet", "qdisc", "bql", "xpsflow", "dataplane", "tun", "forward", "fib",
-		"control/api", "control/hostnet", "internal/spawn", "internal/traffic",
+		"control/api", "control/config", "control/hostnet", "internal/spawn", "internal/traffic",
 	},
 	"cmd/router": {
 		"packet", "tun", "classify", "forward", "fib", "xpsflow", "qdisc", "bql", "dataplane",
@@ -73,6 +73,7 @@ var fences = map[string][]string{
 	"github.com/cilium/ebpf":         {"tun/steering_linux.go"},
 	"github.com/songgao/water":       {"tun/water_linux.go"},
 	"golang.zx2c4.com/wireguard":     {"tun/wireguard_linux.go"},
+	"github.com/safchain/ethtool":    {"control/hostnet", "internal/vm"},
 	"github.com/vishvananda/netlink": {"control/hostnet", "internal/vm"},
 	"github.com/vishvananda/netns":   {"control/hostnet", "internal/traffic", "demo"},
 	"github.com/goccy/go-yaml":       {"control/config"},

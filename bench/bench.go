@@ -7,7 +7,7 @@
 // measurements, print.go prints them. traffic.go and device.go are the ends
 // of a transmit path, locked.go and trylock.go what ours is compared with,
 // xmit.go has tables 1 to 4, saturate.go 5, fair.go 6, steer.go 7, latency.go 8;
-// scene.go is router run between two namespaces.
+// scene.go is router run between two namespaces, forward.go has tables 9 to 12.
 package bench
 
 import (
@@ -27,7 +27,8 @@ type Report struct {
 	Tables  []Table   `json:"tables"`
 }
 
-// A Table compares a way A with a way B under several circumstances.
+// A Table compares a way A with a way B under several circumstances. Where B
+// is empty there is only A.
 type Table struct {
 	Number     int            `json:"table"`
 	Title      string         `json:"title"`
@@ -46,11 +47,13 @@ type Row struct {
 	Burst   int     `json:"burst"`          // packets, 0 likewise
 	Unit    string  `json:"unit,omitempty"` // where it is not the table's
 	A       Stat    `json:"a"`
-	B       Stat    `json:"b"`
-	Ratio   Stat    `json:"ratio"`  // B/A of each round, not of the medians
-	Theirs  *Theirs `json:"theirs"` // nil: nothing was published
+	B       Stat    `json:"b,omitzero"`
+	Ratio   Stat    `json:"ratio,omitzero"` // B/A of each round, not of the medians
+	Theirs  *Theirs `json:"theirs"`         // nil: nothing was published
 	Extra   []Extra `json:"extra,omitempty"`
 	Note    string  `json:"note"`
+
+	zeros bool // extra values are shown even if they were zero throughout
 }
 
 // Theirs are the published medians, in the row's unit.
@@ -62,9 +65,10 @@ type Theirs struct {
 
 // An Extra is a further value of a row, its unit in the name.
 type Extra struct {
-	Name string `json:"name"`
-	A    Stat   `json:"a"`
-	B    Stat   `json:"b"`
+	Name  string `json:"name"`
+	A     Stat   `json:"a"`
+	B     Stat   `json:"b,omitzero"`
+	Ratio Stat   `json:"ratio,omitzero"` // B/A of each round, where no A is zero
 }
 
 // A Sample is what one slice of time gave.
@@ -81,13 +85,16 @@ type Entry struct {
 	Bench  string // the command it belongs to: xmit
 	Number int
 	Title  string
-	Root   bool   // it needs namespaces
-	About  string // what it shows and how to read it, for the help
+	Root   bool     // it needs namespaces
+	About  string   // what it shows and how to read it, for the help
+	Legs   []string // that can be chosen by name
 	Make   func(ctx context.Context, r *Runner) (Table, error)
 }
 
 // entries are all tables, by command and number.
-var entries = []Entry{lockEntry, mqEntry, bypassEntry, missedEntry, stoppedEntry, fairEntry, hopEntry, latencyEntry}
+var entries = []Entry{lockEntry, mqEntry, bypassEntry, missedEntry, stoppedEntry, fairEntry, hopEntry, latencyEntry,
+	throughputEntry, smallEntry, roundTripEntry, memoryEntry,
+}
 
 // Entries are the tables of a command, in order.
 func Entries(bench string) (list []Entry) {

@@ -20,22 +20,33 @@ func Print(w io.Writer, rep Report) {
 
 func printTable(w io.Writer, t Table) {
 	fmt.Fprintf(w, "\nTable %d: %s\n", t.Number, t.Title)
-	fmt.Fprintf(w, "A %s, B %s; published: %s\n", t.A, t.B, t.Seed)
+	head := []string{"", "threads", "burst", "unit", "A", "", "B", "", "B/A", "", "published A", "B", "B/A"}
+	switch {
+	case t.Seed != "":
+		fmt.Fprintf(w, "A %s, B %s; published: %s\n", t.A, t.B, t.Seed)
+	case t.B != "":
+		fmt.Fprintf(w, "A: %s. B: %s.\n", t.A, t.B)
+	default:
+		fmt.Fprintf(w, "%s\n", t.A)
+		head = []string{""}
+	}
 	sep := ""
 	for _, key := range slices.Sorted(maps.Keys(t.Parameters)) {
 		fmt.Fprintf(w, "%s%s %v", sep, key, t.Parameters[key])
 		sep = ", "
 	}
 	fmt.Fprintln(w)
-	cells := [][]string{{"", "threads", "burst", "unit", "A", "", "B", "", "B/A", "", "published A", "B", "B/A"}}
+	cells := [][]string{head}
 	var notes []string
 	for _, row := range t.Rows {
 		cells = append(cells, rowCells(t, row, &notes))
 	}
-	for i, line := range align(cells) {
-		fmt.Fprintln(w, line)
+	for i, line := range align(withoutEmpty(cells)) {
+		if line != "" {
+			fmt.Fprintln(w, line)
+		}
 		if i > 0 {
-			printExtra(w, t.Rows[i-1].Extra)
+			printExtra(w, t, t.Rows[i-1].Extra)
 		}
 	}
 	for i, note := range notes {
@@ -43,14 +54,42 @@ func printTable(w io.Writer, t Table) {
 	}
 }
 
+// withoutEmpty leaves out the columns that no row fills, threads and burst of
+// tables that have none, say.
+func withoutEmpty(cells [][]string) (kept [][]string) {
+	filled := map[int]bool{}
+	for _, row := range cells[1:] {
+		for i, c := range row {
+			filled[i] = filled[i] || c != ""
+		}
+	}
+	for _, row := range cells {
+		var k []string
+		for i, c := range row {
+			if filled[i] {
+				k = append(k, c)
+			}
+		}
+		kept = append(kept, k)
+	}
+	return kept
+}
+
 // printExtra writes a row's further values below it.
-func printExtra(w io.Writer, extra []Extra) {
+func printExtra(w io.Writer, t Table, extra []Extra) {
 	if len(extra) == 0 {
 		return
 	}
 	var parts []string
 	for _, e := range extra {
-		parts = append(parts, fmt.Sprintf("%s %s -> %s", e.Name, digits(e.A.Median), digits(e.B.Median)))
+		p := e.Name + " " + digits(e.A.Median)
+		if t.B != "" {
+			p += " -> " + digits(e.B.Median)
+		}
+		if e.Ratio.Median != 0 {
+			p += fmt.Sprintf(" (%.2fx)", e.Ratio.Median)
+		}
+		parts = append(parts, p)
 	}
 	fmt.Fprintf(w, "      %s\n", strings.Join(parts, ", "))
 }
@@ -63,9 +102,11 @@ func rowCells(t Table, row Row, notes *[]string) []string {
 	}
 	shown, scale := readable(unit)
 	cells := []string{row.Name + mark(row.Note, notes), count(row.Threads), count(row.Burst), shown}
-	for _, s := range []Stat{row.A, row.B} {
-		cells = append(cells, digits(s.Median*scale), span(s, scale))
+	cells = append(cells, digits(row.A.Median*scale), span(row.A, scale))
+	if t.B == "" {
+		return cells
 	}
+	cells = append(cells, digits(row.B.Median*scale), span(row.B, scale))
 	cells = append(cells, ratio(row.Ratio.Median), fmt.Sprintf("[%.2f-%.2f]", row.Ratio.Min, row.Ratio.Max))
 	if p := row.Theirs; p != nil && p.A == 0 {
 		cells = append(cells, "", "", ratio(p.Ratio))

@@ -19,6 +19,12 @@ type Runner struct {
 	Threads  []int         // nil: those of the table
 	Bursts   []int         // packets
 
+	// Of tables that measure router run as a whole.
+	Layers   []string // of LayerNames
+	Legs     []string // nil: all
+	Settings Settings // of A
+	Versus   Settings // in which B differs; nil: there is no B
+
 	// Progress, if not nil, is told where the run is; done says that a row is
 	// complete.
 	Progress func(text string, done bool)
@@ -41,7 +47,7 @@ func (r *Runner) Run(ctx context.Context, bench string, tables []Entry) (Report,
 }
 
 // Measure fills row with a and b, measured in turn: A B, B A, A B and so on,
-// so that what drifts hits both.
+// so that what drifts hits both. Without b there is only A.
 func (r *Runner) Measure(ctx context.Context, row Row, a, b Slice) (Row, error) {
 	what := row.Name
 	if row.Threads > 0 {
@@ -51,16 +57,16 @@ func (r *Runner) Measure(ctx context.Context, row Row, a, b Slice) (Row, error) 
 	if err != nil {
 		return row, fmt.Errorf("%s: %w", what, err)
 	}
-	ratios := make([]float64, len(as))
-	for i := range as {
-		ratios[i] = bs[i].Value / as[i].Value
-	}
 	value := func(s Sample) float64 { return s.Value }
-	row.A, row.B, row.Ratio = statOf(as, value), statOf(bs, value), NewStat(ratios)
-	row.Extra = extras(as, bs)
+	row.A, row.B, row.Extra = statOf(as, value), statOf(bs, value), extras(as, bs, row.zeros)
 	if row.Threads > runtime.NumCPU() {
 		row.addNote("more threads than cores")
 	}
+	if b == nil {
+		r.progress(fmt.Sprintf("%s: %s", what, digits(row.A.Median)), true)
+		return row, nil
+	}
+	row.Ratio = ratiosOf(as, bs, value)
 	r.progress(fmt.Sprintf("%s: %.2fx", what, row.Ratio.Median), true)
 	return row, nil
 }
@@ -70,7 +76,10 @@ func (r *Runner) interleave(ctx context.Context, what string, a, b Slice) (as, b
 		r.progress(fmt.Sprintf("%s: round %d of %d", what, round, r.Rounds), false)
 		var s [2]Sample
 		order := []int{0, 1}
-		if round%2 == 1 {
+		switch {
+		case b == nil:
+			order = []int{0}
+		case round%2 == 1:
 			order = []int{1, 0}
 		}
 		for _, i := range order {
@@ -82,8 +91,12 @@ func (r *Runner) interleave(ctx context.Context, what string, a, b Slice) (as, b
 				return nil, nil, errors.New("nothing was measured: use a longer --duration")
 			}
 		}
-		if round > 0 { // the first is for the caches
-			as, bs = append(as, s[0]), append(bs, s[1])
+		if round == 0 { // it is for the caches
+			continue
+		}
+		as = append(as, s[0])
+		if b != nil {
+			bs = append(bs, s[1])
 		}
 	}
 	return as, bs, nil
@@ -110,12 +123,12 @@ func (row *Row) addNote(s string) {
 	row.Note += s
 }
 
-// extras are those values that were not zero throughout.
-func extras(as, bs []Sample) (list []Extra) {
+// extras are those values that were not zero throughout, or all.
+func extras(as, bs []Sample, zeros bool) (list []Extra) {
 	var names []string
 	for _, s := range slices.Concat(as, bs) {
 		for name, v := range s.Extra {
-			if v != 0 && !slices.Contains(names, name) {
+			if (zeros || v != 0) && !slices.Contains(names, name) {
 				names = append(names, name)
 			}
 		}
@@ -123,7 +136,7 @@ func extras(as, bs []Sample) (list []Extra) {
 	slices.Sort(names)
 	for _, name := range names {
 		value := func(s Sample) float64 { return s.Extra[name] }
-		list = append(list, Extra{name, statOf(as, value), statOf(bs, value)})
+		list = append(list, Extra{name, statOf(as, value), statOf(bs, value), ratiosOf(as, bs, value)})
 	}
 	return list
 }
@@ -135,8 +148,11 @@ type Stat struct {
 	Max    float64 `json:"max"`
 }
 
-// NewStat sums up values, of which there is one at least.
+// NewStat sums up values; of none it is zero.
 func NewStat(values []float64) Stat {
+	if len(values) == 0 {
+		return Stat{}
+	}
 	v := slices.Sorted(slices.Values(values))
 	n := len(v)
 	return Stat{Median: (v[(n-1)/2] + v[n/2]) / 2, Min: v[0], Max: v[n-1]}
@@ -146,6 +162,18 @@ func statOf(all []Sample, value func(Sample) float64) Stat {
 	var v []float64
 	for _, s := range all {
 		v = append(v, value(s))
+	}
+	return NewStat(v)
+}
+
+// ratiosOf sums up B/A of each round. It is zero where an A is.
+func ratiosOf(as, bs []Sample, value func(Sample) float64) Stat {
+	var v []float64
+	for i, b := range bs {
+		if value(as[i]) == 0 {
+			return Stat{}
+		}
+		v = append(v, value(b)/value(as[i]))
 	}
 	return NewStat(v)
 }

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"taprouter/internal/traffic"
 )
 
@@ -27,7 +25,7 @@ func (d *demo) observe(ctx context.Context) (o observation, err error) {
 	if o.drops, err = d.drops(ctx); err != nil {
 		return o, err
 	}
-	o.cpu, err = processCPU(d.router.PID())
+	o.cpu, err = d.router.CPU()
 	return o, err
 }
 
@@ -58,17 +56,6 @@ func (o observation) since(before observation, ports [2]string) seen {
 		}
 	}
 	return s
-}
-
-// processCPU gives the CPU time of a process, threads that have ended
-// included, in nanoseconds: its CPU clock, clock_getcpuclockid(3).
-func processCPU(pid int) (time.Duration, error) {
-	const cpuclockSched = 2 // CPUCLOCK_SCHED, include/linux/posix-timers_types.h
-	var ts unix.Timespec
-	if err := unix.ClockGettime(int32(^pid<<3|cpuclockSched), &ts); err != nil {
-		return 0, fmt.Errorf("read the router's CPU clock: %w", err)
-	}
-	return time.Duration(ts.Nano()), nil
 }
 
 // measured is a leg with everything that is known about it.

@@ -24,19 +24,21 @@ const maxThreads = 256
 
 func benchCommand(o *options) *cobra.Command {
 	c := &cobra.Command{
-		Use: "bench", Short: "Measure parts of the data path against other ways to do the same", Args: cobra.ArbitraryArgs,
+		Use: "bench", Short: "Measure the router, and parts of it against other ways to do the same", Args: cobra.ArbitraryArgs,
 		Long: `bench compares two ways, A and B, to do the same thing in one run, by
 slices of time in turn: A B, B A, A B and so on. Each row of a table is the median
 of the rounds and [min-max]; B/A is the ratio within a round, so that what else
 the machine does hits both sides. Trust ratios, not packets/s, and a ratio only
 as far as its [min-max]. "published" are the medians that the kernel's patches
 came with, on their machines. Tables that measure router run between namespaces
-need root, and take some minutes.
+need root, and take some minutes. bench forward measures the router as a whole;
+it compares if you say what with.
 
-` + tablesHelp("xmit") + "\n\n" + tablesHelp("steer"),
+` + tablesHelp("xmit") + "\n\n" + tablesHelp("steer") + "\n\n" + tablesHelp("forward"),
 		Example: `  router bench xmit
   router bench xmit --table 1,3 --threads 1,2 --burst 1,32
-  router bench steer --json > out.json`,
+  router bench steer --json > out.json
+  router bench forward --leg tcp1,pps1 --versus port.host.txqueuelen=8000`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return unknown(cmd, args[0])
@@ -44,7 +46,7 @@ need root, and take some minutes.
 			return cmd.Help()
 		},
 	}
-	c.AddCommand(benchTables(o, "xmit", "Qdiscs, their locks, byte queue limits, fq, stopped queues",
+	c.AddCommand(benchForward(o), benchTables(o, "xmit", "Qdiscs, their locks, byte queue limits, fq, stopped queues",
 		`In tables 1 to 4, and the first rows of 6, xmit lets threads send 64-byte packets as fast as they can, in bursts, through a
 qdisc, with byte queue limits and statistics, to a device that takes everything at
 once: pktgen's queue_xmit mode. What the device got in a second is counted. The run
@@ -93,16 +95,21 @@ what was complete is printed.`,
 			if err != nil {
 				return err
 			}
-			return f.run(cmd.Context(), o, name, entries)
+			return f.run(cmd.Context(), o, name, entries, bench.Runner{Threads: f.threads, Bursts: f.bursts})
 		},
 	}
+	f.register(c, 250*time.Millisecond)
+	c.Flags().IntSliceVar(&f.threads, "threads", nil, "numbers of threads (default those published)")
+	c.Flags().IntSliceVar(&f.bursts, "burst", []int{32}, fmt.Sprintf("packets of a burst, up to %d", packet.MaxBatch))
+	return c
+}
+
+// register has the flags that every bench has.
+func (f *benchFlags) register(c *cobra.Command, duration time.Duration) {
 	fs := c.Flags()
 	fs.IntSliceVar(&f.tables, "table", nil, "numbers of tables (default all)")
-	fs.IntSliceVar(&f.threads, "threads", nil, "numbers of threads (default those published)")
-	fs.IntSliceVar(&f.bursts, "burst", []int{32}, fmt.Sprintf("packets of a burst, up to %d", packet.MaxBatch))
 	fs.IntVar(&f.rounds, "rounds", 5, "rounds that count; one more comes before")
-	fs.DurationVar(&f.duration, "duration", 250*time.Millisecond, "of a slice; a round has two")
-	return c
+	fs.DurationVar(&f.duration, "duration", duration, "of a slice; a round has one of A and one of B")
 }
 
 // check judges the flags and gives the tables to make.
@@ -139,19 +146,23 @@ func inRange(flag string, values []int, most int) error {
 	return nil
 }
 
-func (f *benchFlags) run(ctx context.Context, o *options, name string, entries []bench.Entry) error {
+// run makes tables with a runner that knows what is special to them.
+func (f *benchFlags) run(ctx context.Context, o *options, name string, entries []bench.Entry, r bench.Runner) error {
 	p := newBenchProgress(o.err)
 	self, err := os.Executable()
 	if err != nil {
 		return systemError{err}
 	}
-	r := bench.Runner{Rounds: f.rounds, Duration: f.duration, Threads: f.threads, Bursts: f.bursts, Progress: p.show, Router: self, Agent: demo.AgentCommand}
+	r.Rounds, r.Duration, r.Progress, r.Router, r.Agent = f.rounds, f.duration, p.show, self, demo.AgentCommand
 	rep, err := r.Run(ctx, name, entries)
 	p.clear()
 	if len(rep.Tables) > 0 || err == nil {
 		if err := printReport(o, rep); err != nil {
 			return systemError{err}
 		}
+	}
+	if err == nil && name == "forward" {
+		err = bench.Reordered(rep)
 	}
 	switch {
 	case err == nil:

@@ -22,6 +22,18 @@ func TestBenchErrors(t *testing.T) {
 		{"bench xmit --rounds 0", "--rounds 0: want 1 or more"},
 		{"bench xmit --duration 1", "missing unit"},
 		{"bench xmit --duration 1us", "want 1ms or more"},
+		{"bench forward all", "takes flags only"},
+		{"bench forward --table 8", "tables 9 to 12"},
+		{"bench forward --rounds 0", "--rounds 0: want 1 or more"},
+		{"bench forward --threads 1", "--threads"},
+		{"bench forward --leg tcp2", `--leg "tcp2": want one of tcp1, `},
+		{"bench forward --table 9 --leg pps1", `--leg "pps1": want one of tcp1, tcp4, tcp1_noff, tcp4_noff`},
+		{"bench forward --layer l4", `--layer "l4": want one of l2, l3`},
+		{"bench forward --qdisc htb", `--qdisc "htb": want pfifo_fast or fq`},
+		{"bench forward --queues 1000", "--queues 1000: queues: want a number from 1 to 256"},
+		{"bench forward --set port.queues", "--set: \"port.queues\": want KEY=VALUE"},
+		{"bench forward --set port.qdisk=x", `did you mean "qdisc"`},
+		{"bench forward --versus worker=1", `--versus: unknown key "worker"`},
 	} {
 		code, stdout, stderr := command(t, strings.Fields(tt.args)...)
 		if code != 1 || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, tt.says) {
@@ -60,11 +72,13 @@ func TestBenchInterrupted(t *testing.T) {
 
 // The help explains every table.
 func TestBenchHelp(t *testing.T) {
-	for _, args := range [][]string{{"bench", "--help"}, {"bench", "xmit", "--help"}} {
-		_, stdout, _ := command(t, args...)
-		for _, e := range bench.Entries("xmit") {
-			if e.About == "" || !strings.Contains(stdout, e.Title) || !strings.Contains(stdout, e.About) {
-				t.Errorf("router %v does not explain table %d", args, e.Number)
+	for _, name := range []string{"xmit", "steer", "forward"} {
+		for _, args := range [][]string{{"bench", "--help"}, {"bench", name, "--help"}} {
+			_, stdout, _ := command(t, args...)
+			for _, e := range bench.Entries(name) {
+				if e.About == "" || !strings.Contains(stdout, e.Title) || !strings.Contains(stdout, e.About) {
+					t.Errorf("router %v does not explain table %d", args, e.Number)
+				}
 			}
 		}
 	}

@@ -106,6 +106,41 @@ func (r *Router) Done() <-chan struct{} { return r.p.Done() }
 // PID is the process id.
 func (r *Router) PID() int { return r.p.Cmd.Process.Pid }
 
+// CPU gives the CPU time of the router, threads that have ended included: the
+// process's CPU clock, clock_getcpuclockid(3).
+func (r *Router) CPU() (time.Duration, error) { return processCPU(r.PID()) }
+
+func processCPU(pid int) (time.Duration, error) {
+	const cpuclockSched = 2 // CPUCLOCK_SCHED, include/linux/posix-timers_types.h
+	var ts unix.Timespec
+	if err := unix.ClockGettime(int32(^pid<<3|cpuclockSched), &ts); err != nil {
+		return 0, fmt.Errorf("read the router's CPU clock: %w", err)
+	}
+	return time.Duration(ts.Nano()), nil
+}
+
+// Memory gives the router's resident memory in bytes, now and at its peak.
+func (r *Router) Memory() (now, peak uint64, err error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.PID()))
+	if err != nil {
+		return 0, 0, fmt.Errorf("read the router's memory: %w", err)
+	}
+	for line := range strings.Lines(string(status)) {
+		_, _ = fmt.Sscanf(line, "VmRSS: %d kB", &now)
+		_, _ = fmt.Sscanf(line, "VmHWM: %d kB", &peak)
+	}
+	return now << 10, peak << 10, nil
+}
+
+// ResetPeak makes what is resident now the peak so far.
+func (r *Router) ResetPeak() error {
+	err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", r.PID()), []byte("5"), 0) // proc_pid_clear_refs(5)
+	if err != nil {
+		return fmt.Errorf("reset the router's peak of memory: %w", err)
+	}
+	return nil
+}
+
 // Stop ends the router as a user would, and says if it did not end well.
 func (r *Router) Stop() error {
 	r.API.Close()

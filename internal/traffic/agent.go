@@ -34,16 +34,18 @@ const (
 	opTCP      = "tcp"
 	opPing     = "ping"
 	opRR       = "rr"
+	opFlood    = "flood"
 	opReach    = "reach"
 	opCounters = "counters"
 )
 
 // Kinds of receivers.
 const (
-	KindUDP  = "udp"
-	KindTCP  = "tcp"
-	KindEcho = "echo"
-	KindRR   = "rr"
+	KindUDP     = "udp"
+	KindTCP     = "tcp"
+	KindDiscard = "discard"
+	KindEcho    = "echo"
+	KindRR      = "rr"
 )
 
 type listenArg struct{ Kind, Addr string }
@@ -153,6 +155,8 @@ func (a *agent) do(ctx context.Context, r request) (any, error) {
 		return with(r, func(cfg Ping) (Pings, error) { return SendPings(ctx, cfg) })
 	case opRR:
 		return with(r, func(cfg RR) (RRs, error) { return SendRR(ctx, cfg) })
+	case opFlood:
+		return with(r, func(cfg Flood) (Flooded, error) { return SendFlood(ctx, cfg) })
 	case opReach:
 		return with(r, func(arg reachArg) (any, error) {
 			ctx, cancel := context.WithTimeout(ctx, arg.Timeout)
@@ -185,6 +189,8 @@ func (a *agent) listen(arg listenArg) (listenResult, error) {
 		r, err = ListenUDP(arg.Addr)
 	case KindTCP:
 		r, err = ListenTCP(arg.Addr)
+	case KindDiscard:
+		r, err = ListenDiscard(arg.Addr)
 	case KindEcho:
 		r, err = ListenEcho(arg.Addr)
 	case KindRR:

@@ -96,7 +96,7 @@ func parseLines(c Counters, b []byte) {
 // parseDev reads the table of interfaces, 8 columns of reception and 8 of
 // transmission.
 func parseDev(c Counters, b []byte) {
-	columns := map[int]string{1: "rx_packets", 2: "rx_errors", 3: "rx_dropped", 9: "tx_packets", 10: "tx_errors", 11: "tx_dropped"}
+	columns := map[int]string{0: "rx_bytes", 1: "rx_packets", 2: "rx_errors", 3: "rx_dropped", 8: "tx_bytes", 9: "tx_packets", 10: "tx_errors", 11: "tx_dropped"}
 	for line := range strings.Lines(string(b)) {
 		name, rest, ok := strings.Cut(line, ":")
 		f := strings.Fields(rest)

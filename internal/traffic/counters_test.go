@@ -25,9 +25,9 @@ func TestParse(t *testing.T) {
 		"TcpExt.SyncookiesSent": 0, "TcpExt.TCPOFOQueue": 12, "IpExt.InOctets": 99,
 		"Tcp.RtoAlgorithm": 1, "Udp.InDatagrams": 5, "Udp.RcvbufErrors": 2,
 		"Ip6InReceives": 41, "Udp6RcvbufErrors": 3,
-		"dev.lo.rx_packets": 29, "dev.lo.rx_errors": 0, "dev.lo.rx_dropped": 0,
+		"dev.lo.rx_bytes": 3193, "dev.lo.tx_bytes": 3193, "dev.lo.rx_packets": 29, "dev.lo.rx_errors": 0, "dev.lo.rx_dropped": 0,
 		"dev.lo.tx_packets": 30, "dev.lo.tx_errors": 0, "dev.lo.tx_dropped": 0,
-		"dev.tapa.rx_packets": 2, "dev.tapa.rx_errors": 3, "dev.tapa.rx_dropped": 4,
+		"dev.tapa.rx_bytes": 1, "dev.tapa.tx_bytes": 9, "dev.tapa.rx_packets": 2, "dev.tapa.rx_errors": 3, "dev.tapa.rx_dropped": 4,
 		"dev.tapa.tx_packets": 10, "dev.tapa.tx_errors": 11, "dev.tapa.tx_dropped": 12,
 	}
 	if d := cmp.Diff(want, got); d != "" {

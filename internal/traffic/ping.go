@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"slices"
@@ -107,11 +108,12 @@ func collect(c net.Conn, received *atomic.Int64) (rtts []time.Duration) {
 
 // Percentile gives the value below or at which p per cent of sorted lie; 0
 // of nothing.
-func Percentile(sorted []time.Duration, p int) time.Duration {
+func Percentile(sorted []time.Duration, p float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0
 	}
-	i := (len(sorted)*p + 99) / 100 // rounded up
+	// Rounded up, but for what p/100 is off the decimal number.
+	i := int(math.Ceil(float64(len(sorted))*p/100 - 1e-9))
 	return sorted[max(i, 1)-1]
 }
 

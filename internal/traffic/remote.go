@@ -121,7 +121,7 @@ func (r *Remote) send(op string, arg json.RawMessage) (<-chan remoteReply, int, 
 	return c, r.id, nil
 }
 
-// A Receiver is a UDPReceiver, TCPReceiver or Echo in the agent.
+// A Receiver is a UDPReceiver, TCPReceiver, Echo or RRServer in the agent.
 type Receiver struct {
 	r      *Remote
 	handle int
@@ -172,6 +172,12 @@ func (r *Remote) SendPings(ctx context.Context, cfg Ping) (p Pings, err error) {
 func (r *Remote) SendRR(ctx context.Context, cfg RR) (s RRs, err error) {
 	err = r.Call(ctx, opRR, cfg, &s)
 	return s, err
+}
+
+// SendFlood is the function of the same name, in the agent.
+func (r *Remote) SendFlood(ctx context.Context, cfg Flood) (f Flooded, err error) {
+	err = r.Call(ctx, opFlood, cfg, &f)
+	return f, err
 }
 
 // Reach is the function of the same name, in the agent.

@@ -225,6 +225,27 @@ func TestTCP(t *testing.T) {
 	}
 }
 
+// Discarded is only what need not be checked.
+func TestDiscard(t *testing.T) {
+	for _, listen := range []func(string) (*TCPReceiver, error){ListenTCP, ListenDiscard} {
+		r, err := listen("127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := net.Dial("tcp", r.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = c.Write(make([]byte, 100)) // not the pattern
+		if err == nil {
+			err = finish(c.(*net.TCPConn))
+		}
+		if got := r.Finish(); err != nil || got.Bytes != 100 || (got.Corrupt == 0) != r.discard {
+			t.Errorf("discard %t: received %+v, %v", r.discard, got, err)
+		}
+	}
+}
+
 // The time ends a stream, and a receiver that does not read does not hold up
 // a sender whose context ends.
 func TestTCPEnds(t *testing.T) {
@@ -280,15 +301,16 @@ func TestPercentile(t *testing.T) {
 	}
 	tests := []struct {
 		of   []time.Duration
-		p    int
+		p    float64
 		want time.Duration
 	}{
 		{nil, 50, 0}, {hundred, 50, 50}, {hundred, 99, 99}, {hundred, 100, 100}, {hundred, 0, 1},
 		{hundred[:1], 50, 1}, {hundred[:3], 50, 2}, {hundred[:3], 99, 3},
+		{hundred, 98.9, 99}, {hundred, 99.9, 100}, {hundred[:10], 70, 7},
 	}
 	for _, tt := range tests {
 		if got := Percentile(tt.of, tt.p); got != tt.want {
-			t.Errorf("Percentile(%d values, %d) = %d, want %d", len(tt.of), tt.p, got, tt.want)
+			t.Errorf("Percentile(%d values, %v) = %d, want %d", len(tt.of), tt.p, got, tt.want)
 		}
 	}
 }

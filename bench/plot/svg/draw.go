@@ -27,19 +27,22 @@ const (
 )
 
 // render gives the SVG of a table: values above if all have one unit, the ratio
-// below.
+// below if there is one.
 func render(rep report, t table) ([]byte, error) {
-	ratio, err := ratioPanel(t)
-	if err != nil {
-		return nil, err
-	}
-	panels := [][]*plot.Plot{{ratio}}
-	if unit, one := unitOf(t); one {
+	var panels [][]*plot.Plot
+	if unit, one := unitOf(t); one || t.B == "" {
 		values, err := valuePanel(t, unit)
 		if err != nil {
 			return nil, err
 		}
-		panels = [][]*plot.Plot{{values}, {ratio}}
+		panels = append(panels, []*plot.Plot{values})
+	}
+	if t.B != "" {
+		ratio, err := ratioPanel(t)
+		if err != nil {
+			return nil, err
+		}
+		panels = append(panels, []*plot.Plot{ratio})
 	}
 	m := rep.Machine
 	panels[0][0].Title.Text = fmt.Sprintf("Table %d: %s\n%s, %d cores, Linux %s", t.Number, t.Title, m.CPU, m.Cores, m.Kernel)
@@ -80,7 +83,7 @@ func unitOf(t table) (unit string, one bool) {
 	return unit, true
 }
 
-// valuePanel has a bar for A and one for B in each row.
+// valuePanel has a bar for A and one for B, if there is one, in each row.
 func valuePanel(t table, unit string) (*plot.Plot, error) {
 	p := newPanel(t)
 	scale := 1.0
@@ -88,15 +91,17 @@ func valuePanel(t table, unit string) (*plot.Plot, error) {
 		unit, scale = "Mpps", 1e-6
 	}
 	p.Y.Label.Text = unit
-	for _, side := range []struct {
+	type side struct {
 		name   string
 		value  func(row) stat
 		colour color.Color
 		offset vg.Length
-	}{
-		{t.A, func(r row) stat { return r.A }, colourA, -barWidth / 2},
-		{t.B, func(r row) stat { return r.B }, colourB, barWidth / 2},
-	} {
+	}
+	sides := []side{{t.A, func(r row) stat { return r.A }, colourA, -barWidth / 2}, {t.B, func(r row) stat { return r.B }, colourB, barWidth / 2}}
+	if t.B == "" {
+		sides = []side{{t.A, func(r row) stat { return r.A }, colourB, 0}}
+	}
+	for _, side := range sides {
 		if err := addBars(p, t.Rows, side.name, side.value, scale, side.colour, side.offset); err != nil {
 			return nil, err
 		}
@@ -140,10 +145,13 @@ func newPanel(t table) *plot.Plot {
 	p.Legend.Padding = 2
 	labels := make([]string, len(t.Rows))
 	for i, r := range t.Rows {
-		labels[i] = fmt.Sprintf("%s\n%d x %d", r.Name, r.Threads, r.Burst)
+		labels[i] = r.Name
+		if r.Threads > 0 {
+			labels[i] += fmt.Sprintf("\n%d x %d", r.Threads, r.Burst)
+			p.X.Label.Text = "threads x burst"
+		}
 	}
 	p.NominalX(labels...)
-	p.X.Label.Text = "threads x burst"
 	p.X.Min, p.X.Max = -0.5, float64(len(labels))-0.5
 	grid := plotter.NewGrid()
 	grid.Vertical.Color = nil
