@@ -16,6 +16,8 @@ DEMO   ?=
 JSON   ?= out.json
 PLOTS  ?= docs
 FUZZTIME ?= 30s
+# make matrix runs this part of the offload matrix.
+PART   ?= full
 COUNT  ?= 6
 PEERS    ?=
 PEERSOPT ?=
@@ -74,6 +76,9 @@ soak: deps build ## the field cases in full length (root; hours)
 vm: vm-deps ## tests with virtual machines (root); skipped where there is no QEMU, unless ROUTER_REQUIRE_VM=1
 	$(call step,virtual machines)
 	ROUTER_REQUIRE_NETNS=1 go test -count 1 -timeout 8m -v -run '^TestVM' ./test/netns
+
+matrix: deps ## every combination of the offload matrix (root; long); PART=2/6 runs a part of them
+	ROUTER_MATRIX=$(PART) ROUTER_REQUIRE_NETNS=1 go test -count 1 -timeout 12h -v -run TestOffloadMatrix ./test/netns
 
 clean: ## remove what was built
 	rm -rf bin
