@@ -73,6 +73,9 @@ func NewRing(p *Poller, r *Reader, w *Writer, maxArmed int) (*Ring, error) {
 	return g, nil
 }
 
+// Memory is the bytes of memory that the ring shares with the kernel.
+func (g *Ring) Memory() int { return g.u.Memory() + len(g.wakes) }
+
 // Enable makes the calling thread, which must be locked, the owner.
 func (g *Ring) Enable() error {
 	g.enabled = true
