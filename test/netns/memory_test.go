@@ -18,7 +18,7 @@ func TestMemory(t *testing.T) {
 	}
 	for _, tt := range []struct{ name, port string }{
 		{"direct", ""},
-		{"full queues", ", txqueuelen: 100000, line: {rate: 10mbit, delay: 1s}"},
+		{"full queues", ", txqueuelen: 100000, line: {rate: 10mbit, delay: 500ms}"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := newNet(t)
