@@ -72,10 +72,13 @@ const (
 type line struct {
 	cfg    LineConfig
 	queues []*TxQueue
-	turn   int // of queues, who is served next
-	idle   atomic.Bool
-	timer  timer
 
+	_    [64]byte
+	idle atomic.Bool // looked at with every send
+	_    [64]byte
+
+	timer timer
+	turn  int            // of queues, who is served next
 	cur   *packet.Packet // on the line now; still in its ring
 	from  *TxQueue       // of cur
 	seg   offload.Segmenter

@@ -24,8 +24,10 @@ const (
 // Stamps are a worker's own count, so a flow that two workers read at the
 // same time has no order that could be kept, or watched.
 type orderWatch struct {
+	_         [64]byte
 	slots     [orderBuckets]atomic.Uint64
 	reordered atomic.Uint64 // wire packets
+	_         [64]byte
 }
 
 const stampBits = 48

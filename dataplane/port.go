@@ -61,15 +61,18 @@ type Port struct {
 
 // An rxQueue is a queue as its one reading worker sees it.
 type rxQueue struct {
-	q              *tun.Queue
-	port           uint16
-	worker         *Worker
-	token          uint32 // of its event in the worker's poller
-	gro            bool   // merge; changed in a pause
-	ready          bool   // in worker.ready; the worker's own
-	_              [64]byte
-	packets, bytes uint64    // the worker's; read in a pause, like the next
+	q      *tun.Queue
+	port   uint16
+	worker *Worker
+	token  uint32 // of its event in the worker's poller
+	gro    bool   // merge; changed in a pause
+
+	// The worker's own; counters are read in a pause.
+	ready          bool // in worker.ready
+	packets, bytes uint64
 	merged         gro.Stats // what became of them
+
+	_ [64]byte // the next rx queue is another worker's
 }
 
 // count adds what was read, in wire packets, once a batch.

@@ -23,20 +23,26 @@ import (
 //	qdisc ─▶ Send ─▶ DQL queued ─▶ [ ring ] ─▶ line ─▶ DQL completed, write ─▶ pool
 //	           ▲ ring full: the rest stays, driver stop, the line wakes
 type TxQueue struct {
+	// Read mostly, by all workers.
 	port  *Port
 	index int
 	q     *tun.Queue
 	home  *Worker // waits for EPOLLOUT
 	token uint32  // of that wait
 	qdisc atomic.Pointer[qdisc.Qdisc]
-	xoff  qdisc.Xoff
-	dql   bql.DQL
+	line  *line // nil: packets are written at once
 
-	load     *load // nil: none ever; home's
-	watchdog timer // runs the qdisc when what it holds is due; home's
-	line     *line // nil: packets are written at once
-	ring     txRing
-	through  struct{ bytes, pkts uint32 } // that left the line since the last reap; the line's
+	_    [64]byte
+	xoff qdisc.Xoff // written by who stops the queue, and by who wakes it
+	dql  bql.DQL    // its own groups
+	ring txRing     // its own groups
+
+	// The home worker's.
+	load     *load                        // nil: none ever
+	watchdog timer                        // runs the qdisc when what it holds is due
+	through  struct{ bytes, pkts uint32 } // that left the line since the last reap
+
+	_ [64]byte
 
 	// Written by the run bit holder, or by the line; read in a pause.
 	packets, bytes     uint64 // wire packets, frame bytes

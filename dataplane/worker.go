@@ -56,11 +56,13 @@ type Worker struct {
 	timers minheap.Heap[*timer]
 	ticked bool // a timer has fired in this turn
 
+	_     [64]byte
 	inbox atomic.Pointer[request] // pushed by anybody, taken here
 	kicks atomic.Pointer[timer]   // asked for by other workers, taken here
 	// epoch is odd while the worker may touch shared state. Written here, read
 	// by quiesce: a worker that has even epoch looks at paused before it goes on.
 	epoch atomic.Uint32
+	_     [64]byte
 }
 
 // A txScratch is what writing to a tx queue needs: the worker's, not the

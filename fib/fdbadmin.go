@@ -49,6 +49,13 @@ func (t *FDB) Len() int { return int(t.n.Load()) }
 // Max is the largest number of addresses.
 func (t *FDB) Max() int { return t.max }
 
+// FDBSlotSize is the bytes of a place for an address.
+const FDBSlotSize = 16
+
+// Places is the number of places for addresses, twice the largest number of
+// these or more.
+func (t *FDB) Places() int { return len(t.slots) }
+
 // Counters gives how often an address moved to another port, and how often a
 // new one found the table full.
 func (t *FDB) Counters() (moves, refused uint64) { return t.moves.Load(), t.refused.Load() }

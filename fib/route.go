@@ -107,6 +107,10 @@ func (t *Table) Lookup4(dst [4]byte) *Route { return t.Lookup(netip.AddrFrom4(ds
 // Lookup6 is Lookup of an address in network order.
 func (t *Table) Lookup6(dst [16]byte) *Route { return t.Lookup(netip.AddrFrom16(dst)) }
 
+// RouteSize is about what a route takes at most, in bytes: two nodes of the
+// trie, each with 256 places for prefixes and for nodes below it.
+const RouteSize = 2 * 2 * 256 * 8
+
 // Routes gives all routes as they were given to Build, for show.
 func (t *Table) Routes() []*Route {
 	if t == nil {

@@ -49,7 +49,7 @@ func TestMemoryIsExact(t *testing.T) {
 			}
 			u := pl.Usage()
 			bytes := 0
-			for _, k := range []KindUsage{u.Heads, u.SmallTails, u.Tails} {
+			for _, k := range u.Kinds() {
 				bytes += k.InUse * k.Size
 				if all := k.InUse + k.Free + k.Untouched + k.Cached[0] + k.Cached[1]; all != k.Total {
 					t.Fatalf("%d of %d buffers of %d bytes are somewhere: %+v", all, k.Total, k.Size, k)

@@ -7,6 +7,8 @@ type Cache struct {
 	heads stock[Packet]
 	small stock[Tail]
 	tails stock[Tail]
+
+	_ [128 - 3*24]byte // whole cache lines: the next cache is another worker's
 }
 
 // Get takes a packet whose frame is empty; nil if the pool is exhausted.

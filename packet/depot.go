@@ -25,6 +25,8 @@ type magazine[T any] struct {
 	objs []*T
 	id   uint32
 	next atomic.Uint32 // id of the one below it in the depot's stack
+
+	_ [128 - 40]byte // the next one may be another worker's
 }
 
 // A stack holds magazines by id. The high half of top counts changes, so that

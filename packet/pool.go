@@ -7,11 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Memory sizes a Pool, in numbers of buffers.
+// Memory sizes a Pool, in numbers of buffers, and says where they lie.
 type Memory struct {
 	Heads      int // head buffers of HeadLen bytes, one a packet
 	SmallTails int // of SmallTailLen bytes; where they run out, tails do
 	Tails      int // of TailLen bytes
+	Huge       Huge
 }
 
 // Bytes is the memory that the buffers take at most.
@@ -27,6 +28,8 @@ type Pool struct {
 	mem   Memory
 	raw   [][]byte
 	cache []*Cache
+
+	hugetlb int // bytes of raw
 }
 
 const minHeads = 64
@@ -69,20 +72,6 @@ func (p *Pool) newTails(n, size int) (*depot[Tail], error) {
 		tails[i].B = b[i*size : (i+1)*size : (i+1)*size]
 		return &tails[i]
 	}), err
-}
-
-// mmap takes n bytes of zeroed memory from outside the Go heap: system calls
-// name it by address only, and pages that are not touched cost nothing.
-func (p *Pool) mmap(n int) ([]byte, error) {
-	if n == 0 {
-		return nil, nil
-	}
-	b, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE|unix.MAP_NORESERVE)
-	if err != nil {
-		return nil, fmt.Errorf("mmap %d bytes: %w", n, err)
-	}
-	p.raw = append(p.raw, b)
-	return b, nil
 }
 
 // Memory gives the sizes that the pool was made with.

@@ -14,6 +14,9 @@ type KindUsage struct {
 	Untouched int   // never needed: they have addresses but no memory
 }
 
+// Kinds gives all kinds.
+func (u *Usage) Kinds() []KindUsage { return []KindUsage{u.Heads, u.SmallTails, u.Tails} }
+
 // Usage counts buffers. It is exact only while no worker runs.
 func (p *Pool) Usage() Usage {
 	return Usage{

@@ -131,12 +131,14 @@ func TestRingStress(t *testing.T) {
 func TestLayout(t *testing.T) {
 	var r ring
 	var q Qdisc
+	var f FQ
 	words := []struct {
 		name string
 		offs []uintptr
 	}{
 		{"ring", []uintptr{unsafe.Offsetof(r.limit), unsafe.Offsetof(r.head), unsafe.Offsetof(r.tail), unsafe.Sizeof(r)}},
 		{"Qdisc", []uintptr{unsafe.Offsetof(q.shards), unsafe.Offsetof(q.state), unsafe.Offsetof(q.mem), unsafe.Offsetof(q.requeued)}},
+		{"FQ", []uintptr{unsafe.Offsetof(f.shift), unsafe.Offsetof(f.in), unsafe.Offsetof(f.arrived)}},
 	}
 	for _, w := range words {
 		for i := 1; i < len(w.offs); i++ {

@@ -20,6 +20,7 @@ type Queue struct {
 
 	_  [64]byte
 	rx rxSide
+	_  [64]byte // the next Queue is written to by others
 }
 
 // An rxSide is what a queue's reading worker keeps about it.

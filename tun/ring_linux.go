@@ -39,6 +39,9 @@ func NewRing(r *Reader, w *Writer) (*Ring, error) {
 	return &Ring{u: u, reader: r, writer: w}, nil
 }
 
+// Memory is the bytes of memory that the ring shares with the kernel.
+func (g *Ring) Memory() int { return g.u.Memory() }
+
 // Enable makes the calling thread, which must be locked, the owner. The Reader
 // and the Writer use the ring from here on.
 func (g *Ring) Enable() error {

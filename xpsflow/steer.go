@@ -148,6 +148,9 @@ func grow(old []ops, n int) []ops {
 // TableSize is the number of buckets of the flow table, 0 if it is off.
 func (s *Steer) TableSize() int { return s.conf.Load().table.size() }
 
+// BucketSize is the bytes of a bucket: its word, and the hash seen last.
+const BucketSize = 12
+
 // Mode is the flow table's mode; Inflight without a table.
 func (s *Steer) Mode() Mode {
 	if t := s.conf.Load().table; t != nil {

@@ -89,7 +89,7 @@ func TestCheck(t *testing.T) {
 // configuration that is accepted.
 func TestHelp(t *testing.T) {
 	code, stdout, _ := command(t, "--help")
-	for _, word := range []string{"router demo", "router check", "router run", "Exit status", "link", "qdisc", "line", "xps", "bql", "fdb", "route", "neigh", "drops", "status"} {
+	for _, word := range []string{"router demo", "router check", "router run", "Exit status", "link", "qdisc", "line", "xps", "bql", "fdb", "route", "neigh", "drops", "status", "memory"} {
 		if code != 0 || !strings.Contains(stdout, word) {
 			t.Errorf("--help does not name %q", word)
 		}

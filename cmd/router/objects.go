@@ -129,7 +129,7 @@ func addObjects(root *cobra.Command, o *options) {
 		parent.AddCommand(changes(ob.name, o)...)
 		root.AddCommand(parent)
 	}
-	root.AddCommand(statusCommand(o))
+	root.AddCommand(statusCommand(o), memoryCommand(o))
 }
 
 func statusCommand(o *options) *cobra.Command {

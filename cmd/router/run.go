@@ -94,6 +94,7 @@ func newRouter(c *config.Config, faults map[string]dataplane.Shape) (r *router, 
 	if r.dp, err = dataplane.New(r.dataplaneConfig()); err != nil {
 		return r, err
 	}
+	r.limitMemory()
 	for i, p := range r.ports {
 		if err := r.applyXPS(p.conf); err != nil {
 			return r, fmt.Errorf("port %s: %w", c.Ports[i].Name, err)
@@ -168,7 +169,7 @@ func (r *router) dataplaneConfig() dataplane.Config {
 	// sixth in small tails, one for every eighth head; the rest for superpackets.
 	pool := int(r.conf.Pool)
 	cfg := dataplane.Config{Workers: r.conf.Workers, Uring: r.io == tun.IOUring, Memory: packet.Memory{
-		Heads: pool / 3 / packet.HeadLen, SmallTails: pool / 6 / packet.SmallTailLen, Tails: pool / 2 / packet.TailLen,
+		Heads: pool / 3 / packet.HeadLen, SmallTails: pool / 6 / packet.SmallTailLen, Tails: pool / 2 / packet.TailLen, Huge: huge(r.conf.Huge),
 	}}
 	for _, p := range r.ports {
 		mode, _ := xpsflow.ParseMode(p.conf.XPS.Mode) // checked by config

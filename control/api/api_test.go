@@ -74,6 +74,14 @@ func (f *fake) Drops() []Drop {
 	return []Drop{{Port: "tapa", Reason: "ttl", Text: "TTL or hop limit exceeded", Packets: 3}, {Reason: "shutdown", Text: "x", Packets: 1}}
 }
 
+func (f *fake) Memory() Memory {
+	return Memory{
+		Buffers: []BufferKind{{"head", 2048, 100, 1, 2, []int{3, 4}, 5, 85}, {"tail", 65536, 16, 0, 0, []int{1, 0}, 0, 15}},
+		Kinds:   []MemoryKind{{"packet", 128, 100, 15}}, Huge: "auto", Hugetlb: 2 << 20, THP: 4096,
+		GoHeap: 3 << 20, GoTotal: 5 << 20, GoLimit: 64 << 20, RSS: 20 << 20, MaxRSS: 21 << 20, Program: 10 << 20, Bound: 65 << 20,
+	}
+}
+
 func (f *fake) note(v ...any) error {
 	f.changed = append(f.changed, v)
 	if v[0] == "bad" {
@@ -135,7 +143,7 @@ func TestRoundTrip(t *testing.T) {
 	ctx := t.Context()
 	for what, want := range map[string]any{
 		"status": f.Status(), "links": f.Links(), "qdiscs": f.Qdiscs(), "lines": f.Lines(), "xps": f.XPS(), "bql": f.BQL(), "fdb": f.FDB(),
-		"routes": f.Routes(), "neighs": f.Neighs(), "drops": f.Drops(),
+		"routes": f.Routes(), "neighs": f.Neighs(), "drops": f.Drops(), "memory": f.Memory(),
 	} {
 		got := reflect.New(reflect.TypeOf(want))
 		if err := c.Get(ctx, what, got.Interface()); err != nil {
@@ -285,6 +293,15 @@ func TestTexts(t *testing.T) {
 			func(b *bytes.Buffer) { PrintDrops(b, f.Drops()) }},
 		{"status", "router 1, pid 0, up 0 s, 2 workers\nio uring: configured\nreceived 5 + created 1 + injected 0 = sent 4 + queued 0 + parked 0 + punted 0 + dropped 2: adds up\n",
 			func(b *bytes.Buffer) { PrintStatus(b, f.Status()) }},
+		{"memory show", "  buffers  size  most   bytes  in use  free  untouched  control  worker 0  worker 1\n" +
+			"     head   2Kb   100   200Kb       1     2         85        5         3         4\n" +
+			"     tail  64Kb    16   1.0Mb       0     0         15        0         1         0\n" +
+			"   tables  size  most   bytes  in use\n" +
+			"   packet  128b   100  12800b      15\n" +
+			"huge pages auto: 2.0Mb reserved, 4Kb made by the kernel\n" +
+			"go: heap 3.0Mb, total 5.0Mb, limit 64.0Mb\n" +
+			"resident 20.0Mb, at most 21.0Mb, of that the program 10.0Mb; bound 65.0Mb and the program\n",
+			func(b *bytes.Buffer) { PrintMemory(b, f.Memory()) }},
 	} {
 		var b bytes.Buffer
 		tt.print(&b)

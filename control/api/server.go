@@ -186,6 +186,7 @@ func handler(r Router) http.Handler {
 		"routes": func() any { return r.Routes() },
 		"neighs": func() any { return r.Neighs() },
 		"drops":  func() any { return r.Drops() },
+		"memory": func() any { return r.Memory() },
 	}
 	for name, get := range show {
 		mux.HandleFunc("GET /v1/"+name, func(w http.ResponseWriter, _ *http.Request) { reply(w, http.StatusOK, get()) })

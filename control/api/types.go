@@ -21,6 +21,7 @@ type Router interface {
 	Routes() []Route
 	Neighs() []Neigh
 	Drops() []Drop
+	Memory() Memory
 
 	SetXPS(dev string, queue int, workers []int) error
 	SetFlowTable(dev string, buckets int, mode string) error

@@ -21,6 +21,7 @@ type Config struct {
 	Workers  int    // 1..MaxWorkers
 	IO       string // how batches of system calls are made: IOAuto, IOUring or IOReadv
 	Pool     int64  // bytes of packet memory
+	Huge     string // HugeAuto, HugeOn or HugeOff: whether that lies in huge pages
 	Ports    []Port
 	Bridges  []Bridge
 	Routes   []Route
@@ -56,7 +57,7 @@ const (
 	EthernetOverhead = 24  // bytes: preamble, FCS and gap
 )
 
-// Kinds of ports, backends, flow table modes, steerings, qdiscs and routes, as the file spells them.
+// Kinds of ports, backends, flow table modes, kinds of pages, steerings, qdiscs and routes, as the file spells them.
 const (
 	TAP = "tap"
 	TUN = "tun"
@@ -71,6 +72,10 @@ const (
 	IOAuto  = "auto"
 	IOUring = "uring"
 	IOReadv = "readv"
+
+	HugeAuto = "auto"
+	HugeOn   = "on"
+	HugeOff  = "off"
 
 	SteerKernel = "kernel"
 	SteerRandom = "random"

@@ -19,6 +19,9 @@ func (d *decoder) fill(c *Config) {
 	if c.Pool == 0 {
 		c.Pool = DefaultPool
 	}
+	if c.Huge == "" {
+		c.Huge = HugeAuto
+	}
 	for i := range c.Ports {
 		d.fillPort(&c.Ports[i], c.Workers)
 	}

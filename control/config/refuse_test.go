@@ -53,6 +53,7 @@ func TestRefused(t *testing.T) {
 		{"bool", one("create: yes"), `4:21: create: want true or false, got "yes"`},
 		{"size", one("sndbuf: 64kb"), `4:21: sndbuf: want a size in bytes, KiB, MiB or GiB like 128MiB, got "64kb"`},
 		{"size too small", "version: 1\nmemory: {pool: 1MiB}\n", `2:16: pool: want a size from 8MiB to 1024GiB, got 1MiB`},
+		{"huge pages", "version: 1\nmemory: {huge: yes}\n", `2:16: huge: unknown "yes"; known are: auto, on, off`},
 		{"size overflow", one("sndbuf: 9999999999999GiB"), `4:21: sndbuf: want a size in bytes, KiB, MiB or GiB like 128MiB, got "9999999999999GiB"`},
 		{"duration without unit", "version: 1\nbridges: [{name: b, ageing_time: 300}]\n", `2:34: ageing_time: a duration needs a unit; write 300s for seconds`},
 		{"duration", "version: 1\nbridges: [{name: b, ageing_time: long}]\n", `2:34: ageing_time: want a duration like 300s or 5m, got "long"`},

@@ -17,7 +17,7 @@ func document(c *Config) setter {
 			field{"version", parsed(&version, "1", parseVersion)},
 			field{"workers", integer(&c.Workers, 1, MaxWorkers)},
 			field{"io", oneOf(&c.IO, IOAuto, IOUring, IOReadv)},
-			field{"memory", mapping("memory", field{"pool", size(&c.Pool, 8<<20, 1<<40)})},
+			field{"memory", mapping("memory", field{"pool", size(&c.Pool, 8<<20, 1<<40)}, field{"huge", oneOf(&c.Huge, HugeAuto, HugeOn, HugeOff)})},
 			field{"ports", list(&c.Ports, port)},
 			field{"bridges", list(&c.Bridges, bridge)},
 			field{"routes", list(&c.Routes, route)},

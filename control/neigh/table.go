@@ -15,8 +15,11 @@ import (
 // The table is bounded, so that a scan of a subnet cannot fill memory. When
 // it is full, the least useful entries go in one sweep.
 const (
-	maxEntries = 8192
-	sweep      = maxEntries / 16
+	MaxEntries = 8192
+	// EntrySize is about what an entry takes of memory in bytes: itself, its
+	// places in the map and in the queue, and in the data path's snapshot.
+	EntrySize = 512
+	sweep     = MaxEntries / 16
 )
 
 const never = math.MaxInt64
@@ -65,7 +68,7 @@ func (t *Table) create(k key, now int64) *entry {
 	if e := t.all[k]; e != nil {
 		return e
 	}
-	if len(t.all) >= maxEntries {
+	if len(t.all) >= MaxEntries {
 		t.evict()
 	}
 	e := &entry{key: k, since: now, due: never, used: &atomic.Int64{}}

@@ -20,7 +20,7 @@ func addr(n int) netip.Addr {
 // check holds the heap and the map to each other.
 func check(t *testing.T, tab *Table) {
 	t.Helper()
-	if len(tab.due) != len(tab.all) || len(tab.all) > maxEntries {
+	if len(tab.due) != len(tab.all) || len(tab.all) > MaxEntries {
 		t.Fatalf("%d entries in the heap, %d in the table", len(tab.due), len(tab.all))
 	}
 	for i, e := range tab.due {
@@ -122,7 +122,7 @@ func TestPermanent(t *testing.T) {
 	if n := w.tab.Flush(0); n != 0 {
 		t.Errorf("Flush forgot %d", n)
 	}
-	for i := range 2 * maxEntries {
+	for i := range 2 * MaxEntries {
 		w.tab.learn(0, addr(i), claim{mac: hostMAC, create: true})
 	}
 	w.after(time.Hour)
@@ -179,7 +179,7 @@ func TestBounded(t *testing.T) {
 	w := newWire(t)
 	w.hear(arpOf(t, 1, hostMAC, host4, ours4))
 	w.known(host4).Used.Store(w.now)
-	for i := range maxEntries + 2*sweep {
+	for i := range MaxEntries + 2*sweep {
 		w.now += int64(10 * time.Microsecond)
 		if i%2 == 0 {
 			w.tab.Resolve(0, addr(i))
@@ -187,7 +187,7 @@ func TestBounded(t *testing.T) {
 			w.tab.learn(0, addr(i), claim{mac: hostMAC, create: true})
 		}
 	}
-	for i := range maxEntries + 2*sweep {
+	for i := range MaxEntries + 2*sweep {
 		w.tab.learn(0, addr(1<<20+i), claim{mac: hostMAC, create: true})
 	}
 	check(t, w.tab)

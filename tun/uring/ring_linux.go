@@ -88,6 +88,9 @@ func New(entries uint32) (*Ring, error) {
 	return r, nil
 }
 
+// Memory is the bytes of memory that the ring shares with the kernel.
+func (r *Ring) Memory() int { return len(r.rings) + len(r.entries) }
+
 // explain names the errors that mean that there is no io_uring for us.
 func explain(err error) error {
 	switch {
