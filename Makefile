@@ -119,7 +119,7 @@ explore:
 
 netns:
 	$(call step,real namespaces)
-	ROUTER_REQUIRE_NETNS=1 go test -count 1 -timeout 10m -v -skip '^TestVM' ./test/netns
+	ROUTER_REQUIRE_NETNS=1 go test -count 1 -timeout 20m -v -skip '^TestVM' ./test/netns
 	$(call step,real namespaces; router and tests under the race detector)
 	CGO_ENABLED=1 ROUTER_REQUIRE_NETNS=1 ROUTER_IO=readv go test -race -count 1 -timeout 10m -v -run '$(RACY)' ./test/netns
 
