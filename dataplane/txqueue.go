@@ -153,7 +153,7 @@ func (t *TxQueue) sendBatch(w *Worker, l *packet.List) {
 		if !t.checksum(w, p) {
 			continue
 		}
-		bytes += uint32(p.Len())
+		bytes += p.WireLen
 		b.Add(p)
 	}
 	t.queued(bytes, b.N, w.now)

@@ -24,7 +24,6 @@ const (
 	ofSentB
 	ofTraffic
 	ofFamily
-	ofFactors
 )
 
 // offloads are what one side takes from, or sends to, the other.
@@ -116,39 +115,49 @@ func acceptName(level int) string {
 // A matrixNet is one router with its two hosts.
 type matrixNet struct {
 	*Net
-	r      *Router
-	api    *api.Client
-	routed bool
-	gro    bool
-	hosts  [2]*matrixHost
+	matrixSetup
+	r     *Router
+	api   *api.Client
+	hosts [2]*matrixHost
 }
 
-// newMatrixNet starts the router of a cell.
-func newMatrixNet(t *testing.T, c []int) *matrixNet {
+// A matrixSetup is what needs a router of its own.
+type matrixSetup struct {
+	routed bool
+	mtu    [2]int
+	accept [2]int // levels
+	gro    bool
+}
+
+// everything is a setup in which both kernels take all offloads.
+func everything(routed bool, mtuA, mtuB int) matrixSetup {
+	all := len(matrixOffloads) - 1
+	return matrixSetup{routed: routed, mtu: [2]int{mtuA, mtuB}, accept: [2]int{all, all}, gro: true}
+}
+
+// newMatrixNet starts a router and opens the hosts' sockets.
+func newMatrixNet(t *testing.T, s matrixSetup) *matrixNet {
 	t.Helper()
-	m := &matrixNet{Net: newNet(t), routed: matrixTopologies[c[ofTopology]] == "l3", gro: matrixGRO[c[ofGRO]]}
+	m := &matrixNet{Net: newNet(t), matrixSetup: s}
 	top := topologies[0]
-	if m.routed {
+	if s.routed {
 		top = topologies[1]
 	}
-	conf, mtu := top.conf, matrixMTUs[c[ofMTU]]
+	conf := top.conf
+	var takes [2]offloads
 	for i, k := range []string{"a", "b"} {
 		accept := "vnet_hdr: false"
-		if level := c[ofAcceptA+i]; level != plainPort {
-			accept = "accept: " + matrixOffloads[level].String()
+		if level := s.accept[i]; level != plainPort {
+			takes[i] = matrixOffloads[level]
+			accept = "accept: " + takes[i].String()
 		}
-		conf = withPort(conf, k, fmt.Sprintf("mtu: %d", mtu[i]), fmt.Sprintf("gro: %v", m.gro), accept)
+		conf = withPort(conf, k, fmt.Sprintf("mtu: %d", s.mtu[i]), fmt.Sprintf("gro: %v", s.gro), accept)
 	}
 	m.r = m.router(conf)
 	m.api = api.Dial(m.r.name)
 	t.Cleanup(m.api.Close)
-	for i, k := range []string{"a", "b"} {
-		takes := offloads{}
-		if c[ofAcceptA+i] != plainPort {
-			takes = matrixOffloads[c[ofAcceptA+i]]
-		}
-		m.hosts[i] = m.host(k, [2]string{[2]string{top.a4, top.b4}[i], [2]string{top.a6, top.b6}[i]}, mtu[i], takes)
-	}
+	m.hosts[0] = m.host("a", [2]string{top.a4, top.a6}, s.mtu[0], takes[0])
+	m.hosts[1] = m.host("b", [2]string{top.b4, top.b6}, s.mtu[1], takes[1])
 	m.ping("a", top.b4)
 	m.ping("a", top.b6)
 	return m
@@ -165,10 +174,14 @@ func withPort(conf, k string, keys ...string) string {
 
 // runMatrix runs cells that differ in nothing that needs another router.
 func runMatrix(t *testing.T, cells [][]int) {
-	m := newMatrixNet(t, cells[0])
+	first := cells[0]
+	m := newMatrixNet(t, matrixSetup{
+		routed: matrixTopologies[first[ofTopology]] == "l3", mtu: matrixMTUs[first[ofMTU]],
+		accept: [2]int{first[ofAcceptA], first[ofAcceptB]}, gro: matrixGRO[first[ofGRO]],
+	})
 	for _, c := range cells {
 		for i, h := range m.hosts {
-			m.setSent(h, matrixOffloads[c[ofSentA+i]], c[ofAcceptA+i] == plainPort)
+			m.setSent(h, matrixOffloads[c[ofSentA+i]], m.accept[i] == plainPort)
 		}
 		name := fmt.Sprintf("sent %v-%v, %s over %s", m.hosts[0].sent, m.hosts[1].sent, matrixTraffic[c[ofTraffic]], matrixFamilies[c[ofFamily]])
 		err := m.cell(matrixTopologies[c[ofTopology]], matrixTraffic[c[ofTraffic]], c[ofFamily])
@@ -251,9 +264,7 @@ func (m *matrixNet) dropped(n int, send func() error) error {
 // Packets that were merged come out of a port that takes no superpackets as
 // they went in, byte for byte.
 func TestMergedComeOutAsSent(t *testing.T) {
-	c := make([]int, ofFactors) // nothing is sent or taken but whole packets
-	c[ofTopology], c[ofGRO] = 1, 1
-	m := newMatrixNet(t, c)
+	m := newMatrixNet(t, matrixSetup{mtu: [2]int{1500, 1500}, gro: true})
 	for _, h := range m.hosts {
 		m.setSent(h, offloads{}, false)
 	}

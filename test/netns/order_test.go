@@ -1,7 +1,6 @@
 package netns
 
 import (
-	"context"
 	"fmt"
 	"os/exec"
 	"strings"
@@ -19,55 +18,6 @@ func TestUDPOrder(t *testing.T) {
 		for _, leg := range [][3]string{{"a", "b", top.b4}, {"a", "b", top.b6}, {"b", "a", top.a4}, {"b", "a", top.a6}} {
 			u := e.udp(ctx, leg[0], leg[1], leg[2], traffic.UDPSend{Flows: 64, PPS: 20000, Size: 200, Duration: top.duration()})
 			u.check(t, leg[0]+" to "+leg[2])
-		}
-	})
-}
-
-// B07: large datagrams, which travel as fragments, arrive whole, alone and
-// beside TCP.
-func TestLargeDatagrams(t *testing.T) {
-	count, beside := 100, 700*time.Millisecond
-	if full {
-		count, beside = 1000, 6*time.Second
-	}
-	eachBackend(t, func(t *testing.T, top topology, n *Net, r *Router) {
-		count, beside := count, beside
-		if top.brief && !full {
-			count, beside = count/4, beside/2
-		}
-		e := n.ends(r)
-		for _, addr := range []string{top.b4, top.b6} {
-			for _, size := range []int{8000, 60000} {
-				for _, withTCP := range []bool{false, true} {
-					ctx, cancel := context.WithCancel(t.Context())
-					tcp := make(chan error, 1)
-					if withTCP {
-						rx, err := e.at["b"].Listen(ctx, traffic.KindTCP, "["+top.b6+"]:0")
-						if err != nil {
-							t.Fatal(err)
-						}
-						go func() {
-							_, err := e.at["a"].SendTCP(ctx, traffic.TCPSend{To: rx.Addr, Flows: 1, Duration: beside})
-							_, _ = rx.Finish(ctx, nil, time.Second)
-							tcp <- err
-						}()
-					}
-					u := e.udp(t.Context(), "a", "b", addr, traffic.UDPSend{Flows: 2, PPS: 200, Burst: 1, Size: size, Count: count, Duration: 20 * time.Second})
-					what := fmt.Sprintf("%d datagrams of %d to %s, TCP %v", count, size, addr, withTCP)
-					u.check(t, what)
-					// Beside TCP a TAP's ring or a socket may overflow before, or
-					// behind, us on a busy machine; we lose nothing.
-					if u.Lost != 0 && (!withTCP || u.byRouter() > 0) {
-						t.Errorf("%s: %d lost; counted: %v", what, u.Lost, u.counted)
-					}
-					if withTCP {
-						if err := <-tcp; err != nil {
-							t.Errorf("TCP beside: %v", err)
-						}
-					}
-					cancel()
-				}
-			}
 		}
 	})
 }
