@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"taprouter/classify"
 	"taprouter/forward"
@@ -22,7 +23,8 @@ import (
 // Config sizes a Dataplane.
 type Config struct {
 	Workers  int
-	Uring    bool // batches of system calls by io_uring; tun.ChooseIO says whether
+	Uring    bool          // batches of system calls by io_uring; tun.ChooseIO says whether
+	Coalesce time.Duration // longest time for which workers let frames gather; 0: never, at most MaxCoalesce
 	Memory   packet.Memory
 	Classify classify.Options
 	Ports    []PortConfig
@@ -98,6 +100,7 @@ func New(cfg Config) (*Dataplane, error) {
 			dp.free()
 			return nil, err
 		}
+		w.mod.longest = int64(min(cfg.Coalesce, MaxCoalesce))
 		if i < cfg.Workers {
 			dp.workers = append(dp.workers, w)
 		} else {

@@ -62,7 +62,7 @@ const txqueuelen = 1000
 func newRig(t testing.TB, workers, ports, queues int, change func(*PortConfig)) *rig {
 	t.Helper()
 	r := &rig{t: t}
-	cfg := Config{Workers: workers, Uring: withRing, Memory: packet.Memory{Heads: 8192, Tails: 64}}
+	cfg := Config{Workers: workers, Uring: withRing, Coalesce: 150 * time.Microsecond, Memory: packet.Memory{Heads: 8192, Tails: 64}}
 	for i := range ports {
 		pc := PortConfig{Name: fmt.Sprintf("p%d", i), TxQueueLen: txqueuelen, Qdisc: qdisc.Spec{Kind: "mq"}, Child: qdisc.Spec{Kind: "pfifo_fast"}, FlowTable: 256, FlowMode: xpsflow.Inflight}
 		var peers []*tuntest.Peer

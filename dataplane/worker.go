@@ -47,6 +47,7 @@ type Worker struct {
 	lists  [tun.MaxQueues]packet.List
 	usedQ  []int // queues whose list is not empty
 	tx     txScratch
+	mod    moderation
 	idle   bool // the last wait ended without work
 	starve bool // reading ended for want of buffers
 
@@ -169,6 +170,7 @@ func (w *Worker) receive(rx *rxQueue) bool {
 		for _, p := range pkts {
 			p.In = rx.port
 		}
+		w.mod.frames += int64(len(pkts))
 		w.cls.Batch(pkts)
 		rx.count(pkts)
 		if rx.gro {
@@ -281,15 +283,22 @@ func (w *Worker) unwatch(rx *rxQueue) {
 // wait sleeps until there is something to do. While traffic flows the wait
 // is raw: the worker keeps its P, so that the next packet does not wait for
 // the Go scheduler. After an empty raw wait it sleeps in an ordinary system
-// call, which costs nothing for as long as it lasts.
+// call, which costs nothing for as long as it lasts. Before it, frames may be
+// left to gather for a moment, in which only Wake and the timers end the rest.
 func (w *Worker) wait() []tun.Event {
-	if w.starve && !w.cpu.Pending() { // a run may free buffers
+	busy := len(w.ready) > 0 || w.cpu.Pending() || w.inbox.Load() != nil || w.kicks.Load() != nil
+	switch {
+	case w.starve && !w.cpu.Pending(): // a run may free buffers
 		w.poller.Rest(starveWait)
+	case !busy:
+		if rest := w.untilTimer(w.mod.rest(w.now)); rest > 0 {
+			w.poller.Rest(rest)
+		}
 	}
 	w.starve = false
 	timeout, raw := int64(rawWait), true
 	switch {
-	case len(w.ready) > 0 || w.cpu.Pending() || w.inbox.Load() != nil || w.kicks.Load() != nil:
+	case busy:
 		timeout = 0
 	case w.idle:
 		timeout, raw = -1, false

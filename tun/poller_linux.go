@@ -124,10 +124,11 @@ func (p *Poller) Wait(timeout int64, raw bool) (events []Event, woken bool, err 
 	return p.ready[:k], woken, nil
 }
 
-// Rest sleeps for that many nanoseconds, or until Wake, whatever is ready:
-// for a worker that cannot do anything with what is.
+// Rest sleeps for that many nanoseconds, or until Wake, whatever is ready: for
+// a worker that cannot do anything with what is, or lets it gather. The wait
+// is raw; as in Wait the runtime may end it.
 func (p *Poller) Rest(nsec int64) {
-	ts := unix.NsecToTimespec(nsec)
-	fds := [1]unix.PollFd{{Fd: int32(p.evfd), Events: unix.POLLIN}}
-	_, _ = unix.Ppoll(fds[:], &ts, nil)
+	if rest(p.evfd, nsec) == unix.EINTR {
+		runtime.Gosched()
+	}
 }

@@ -258,3 +258,36 @@ func TestPoller(t *testing.T) {
 		}
 	}
 }
+
+// A rest ends when its time is over, even if a queue is readable, and at a Wake.
+func TestPollerRest(t *testing.T) {
+	p, err := tun.NewPoller()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	q, peer := tuntest.Pair(t, 0)
+	defer q.Close()
+	if err := p.Watch(q, 1); err != nil {
+		t.Fatal(err)
+	}
+	peer.Send([]byte("frame"))
+	const short = 5 * time.Millisecond
+	if begun := time.Now(); true {
+		p.Rest(int64(short))
+		if took := time.Since(begun); took < short {
+			t.Errorf("a rest of %v took %v", short, took)
+		}
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		p.Rest(int64(time.Hour))
+	}()
+	p.Wake()
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		t.Fatal("Wake does not end a rest")
+	}
+}

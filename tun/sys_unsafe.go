@@ -86,6 +86,14 @@ func epollWaitMsec(epfd int, ev unsafe.Pointer, n int, timeout int64, raw bool) 
 	return unix.Syscall6(unix.SYS_EPOLL_PWAIT, uintptr(epfd), uintptr(ev), uintptr(n), uintptr(ms), 0, 0)
 }
 
+// rest waits raw until nsec have passed or fd is readable.
+func rest(fd int, nsec int64) unix.Errno {
+	ts := unix.NsecToTimespec(nsec)
+	p := unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
+	_, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, uintptr(unsafe.Pointer(&ts)), 0, 0, 0)
+	return errno
+}
+
 // A pollFD asks whether one descriptor is ready. It belongs to one thread.
 type pollFD struct {
 	fd   unix.PollFd

@@ -35,8 +35,11 @@ func (r *router) Status() api.Status {
 	t := r.dp.Totals()
 	s := api.Status{
 		Version: version(), Pid: os.Getpid(), Uptime: time.Since(r.begun).Seconds(), Workers: r.conf.Workers,
-		IO: r.io.String(), IOReason: r.ioReason,
+		IO: r.io.String(), IOReason: r.ioReason, Coalesce: int(r.conf.Coalesce / time.Microsecond),
 		Totals: api.Totals(t), Balanced: t.Balanced(),
+	}
+	for _, w := range r.dp.WorkerStats() {
+		s.Rests += w.Rests
 	}
 	for _, p := range r.dp.Ports() {
 		s.InFlight += p.Steer().InFlight()

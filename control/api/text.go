@@ -215,6 +215,9 @@ func PrintStatus(w io.Writer, s Status) {
 	t := s.Totals
 	fmt.Fprintf(w, "router %s, pid %d, up %.0f s, %d workers\n", s.Version, s.Pid, s.Uptime, s.Workers)
 	fmt.Fprintf(w, "io %s: %s\n", s.IO, s.IOReason)
+	if s.Coalesce > 0 {
+		fmt.Fprintf(w, "coalesce up to %dus: %d rests\n", s.Coalesce, s.Rests)
+	}
 	fmt.Fprintf(w, "received %d + created %d + injected %d = sent %d + queued %d + parked %d + punted %d + dropped %d", t.Received, t.Created, t.Injected, t.Sent, t.Queued, t.Parked, t.Punted, t.Dropped)
 	if s.Balanced {
 		fmt.Fprintln(w, ": adds up")

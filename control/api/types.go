@@ -54,8 +54,10 @@ type Status struct {
 	Pid      int     `json:"pid"`
 	Uptime   float64 `json:"uptime_s"`
 	Workers  int     `json:"workers"`
-	IO       string  `json:"io"`        // how batches of system calls are made: uring or readv
-	IOReason string  `json:"io_reason"` // why so
+	IO       string  `json:"io"`          // how batches of system calls are made: uring or readv
+	IOReason string  `json:"io_reason"`   // why so
+	Coalesce int     `json:"coalesce_us"` // longest time for which workers let frames gather
+	Rests    uint64  `json:"rests"`       // times they did
 	Totals   Totals  `json:"totals"`
 	Balanced bool    `json:"balanced"`
 	InFlight int     `json:"flow_table_in_flight"` // packets that flow tables count

@@ -18,10 +18,11 @@ import (
 // A Config is a checked configuration with every default filled in. Nothing
 // in it is shared with anything else; treat it as immutable.
 type Config struct {
-	Workers  int    // 1..MaxWorkers
-	IO       string // how batches of system calls are made: IOAuto, IOUring or IOReadv
-	Pool     int64  // bytes of packet memory
-	Huge     string // HugeAuto, HugeOn or HugeOff: whether that lies in huge pages
+	Workers  int           // 1..MaxWorkers
+	IO       string        // how batches of system calls are made: IOAuto, IOUring or IOReadv
+	Coalesce time.Duration // longest time for which workers let frames gather, 0..MaxCoalesce
+	Pool     int64         // bytes of packet memory
+	Huge     string        // HugeAuto, HugeOn or HugeOff: whether that lies in huge pages
 	Ports    []Port
 	Bridges  []Bridge
 	Routes   []Route
@@ -42,6 +43,8 @@ const (
 	DefaultHostTxQueueLen = 3000
 	DefaultFlowTable      = 4096
 	DefaultPool           = 128 << 20
+	DefaultCoalesce       = 150 * time.Microsecond
+	MaxCoalesce           = time.Millisecond // as the data path's
 	DefaultAgeingTime     = 300 * time.Second
 	DefaultFDBMax         = 4096
 )
