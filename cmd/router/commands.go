@@ -49,7 +49,7 @@ for namespaces CAP_SYS_ADMIN, and for a steering that is not kernel CAP_BPF.
       qdisc: {kind: mq, child: {kind: pfifo_fast}}     # or {kind: pfifo_fast} for all queues
       xps: {flow_table_cnt: 4096, mode: inflight}      # 0 = no table; dql: as published
       backpressure: false         # the kernel stops senders when it holds that many, where it else drops (Linux 7.2)
-      steering: kernel            # or hash: flows stay on their queue; random: reorders (see router help link)
+      steering: kernel            # or hash: flows stay on their queue; queue: where a guest sent it; random: reorders
       accept: [csum, tso, uso]    # offloads the reader takes; [] does them in software
       gro: true                   # merge packets of a flow that are read together; default: vnet_hdr
     - name: tapb
