@@ -137,7 +137,6 @@ var recorded = asm.Instructions{
 	asm.LoadMem(asm.R0, asm.R1, queueMapping, asm.Word),
 	asm.JEq.Imm(asm.R0, 0, "hash"),
 	asm.Sub.Imm(asm.R0, 1),
-
 	asm.Return(),
 }
 
