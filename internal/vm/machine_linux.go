@@ -30,8 +30,8 @@ func Installed() error {
 	return nil
 }
 
-// A NIC is a virtio-net device of a machine and the TAP behind it, which is
-// there already. MAC is what the guest sees.
+// A NIC is a virtio-net device of a machine and the TAP behind it. A TAP that
+// is not there QEMU makes, until it ends. MAC is what the guest sees.
 type NIC struct {
 	TAP    string
 	MAC    string
@@ -67,7 +67,7 @@ type Machine struct {
 // Start starts a machine; Ready waits until its guest answers, Stop ends it.
 // It dies with us.
 func Start(cfg Config) (m *Machine, err error) {
-	if err := static(cfg.Init); err != nil {
+	if err := CheckInit(cfg.Init); err != nil {
 		return nil, err
 	}
 	m = &Machine{Name: cfg.Name, nics: cfg.NICs, console: newConsole(), begun: time.Now()}
@@ -102,8 +102,8 @@ func Start(cfg Config) (m *Machine, err error) {
 	return m, nil
 }
 
-// static refuses a program that needs a library, of which a guest has none.
-func static(path string) error {
+// CheckInit refuses a program that needs a library, of which a guest has none.
+func CheckInit(path string) error {
 	f, err := elf.Open(path)
 	if err != nil {
 		return fmt.Errorf("%s cannot be a guest's /init: %w", path, err)

@@ -178,10 +178,10 @@ func TestArguments(t *testing.T) {
 }
 
 func TestStatic(t *testing.T) {
-	if err := static("/bin/sh"); err == nil || !strings.Contains(err.Error(), "CGO_ENABLED=0") {
+	if err := CheckInit("/bin/sh"); err == nil || !strings.Contains(err.Error(), "CGO_ENABLED=0") {
 		t.Errorf("a shell as /init: %v", err)
 	}
-	if err := static(os.DevNull); err == nil {
+	if err := CheckInit(os.DevNull); err == nil {
 		t.Error("nothing as /init: no error")
 	}
 }
