@@ -69,7 +69,11 @@ func TestVMQueues(t *testing.T) {
 	})
 	t.Run("hash", func(t *testing.T) { // it stays put, whichever vCPU sends
 		r.mustDo("link", "set", "dev", n.dev("a"), "steering", "hash")
+		before := r.reordered("c")
 		q0, q1 := r.came("a", func() { a.hopping(10*time.Millisecond, flow) })
+		if n := r.reordered("c") - before; n > 0 {
+			t.Errorf("%d packets of a flow that one worker reads were reordered", n)
+		}
 		if max(q0, q1) < 100 || min(q0, q1)*20 > max(q0, q1) {
 			t.Errorf("by hash, a sender that hops between vCPUs comes as %d packets on queue 0 and %d on queue 1", q0, q1)
 		}
