@@ -68,10 +68,11 @@ func TestGuestConfig(t *testing.T) {
 
 func TestGuestsText(t *testing.T) {
 	g := Guests{Kernel: "linux-image-6", Boot: []float64{3.5, 4}, Ping: Ping{50, 49, 700, 1800},
-		Hops: []Hop{{Sender: "hopping", FlowTable: "inflight", MbitS: 81.5, Hops: 263, OFO: 14, Moves: 57, Refused: 1594, Retransmits: 10}}}
+		Hops: []Hop{{Sender: "pinned", FlowTable: "none", MbitS: 85}, {Sender: "hopping", FlowTable: "inflight", MbitS: 81.5, Hops: 263, OFO: 14, Moves: 57, Refused: 1594, Retransmits: 10}}}
 	got := g.head() + g.hopTable()
 	for _, want := range []string{
 		"guest a      2 vCPUs, 2 queues, up after 3.5 s\n", "Debian's linux-image-6, emulated", "49 of 50 answered, p50 700 µs, p99 1800 µs",
+		"pinned    none           85.0      0            0          0       -        -            0\n",
 		"hopping   inflight       81.5    263           14          0      57     1594           10\n",
 	} {
 		if !strings.Contains(got, want) {

@@ -172,10 +172,15 @@ func (d *demo) disorder(ctx context.Context) (s disordered, err error) {
 func (g *Guests) hopTable() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\none TCP sender in guest a, hopping between its vCPUs every %v; to a namespace, over a line of %d Mbit/s whose second\n"+
-		"tx queue has %v of other traffic waiting; %d rounds in turn, Mbit/s is the median, the rest the sum\n\n", hopPeriod, hopRate, hopBacklog, hopRounds)
+		"tx queue has %v of other traffic waiting; %d rounds in turn, Mbit/s is the median, the rest the sum; TCPOFOQueue is the\n"+
+		"receiver's count of segments out of order, reordered the router's of packets that it sent after a later one of the flow\n\n", hopPeriod, hopRate, hopBacklog, hopRounds)
 	fmt.Fprintf(&b, "%-9s %-10s %8s %6s %12s %10s %7s %8s %12s\n", "sender", "flow table", "Mbit/s", "hops", "TCPOFOQueue", "reordered", "moves", "refused", "retransmits")
 	for _, h := range g.Hops {
-		fmt.Fprintf(&b, "%-9s %-10s %8.1f %6d %12d %10d %7d %8d %12d\n", h.Sender, h.FlowTable, h.MbitS, h.Hops, h.OFO, h.Reordered, h.Moves, h.Refused, h.Retransmits)
+		moves, refused := fmt.Sprint(h.Moves), fmt.Sprint(h.Refused)
+		if h.FlowTable == "none" { // which is what counts them
+			moves, refused = "-", "-"
+		}
+		fmt.Fprintf(&b, "%-9s %-10s %8.1f %6d %12d %10d %7s %8s %12d\n", h.Sender, h.FlowTable, h.MbitS, h.Hops, h.OFO, h.Reordered, moves, refused, h.Retransmits)
 	}
 	return b.String()
 }

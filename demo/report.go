@@ -75,6 +75,9 @@ func (r *result) text() string {
 		b.WriteString(r.Guests.hopTable())
 	}
 	fmt.Fprintf(&b, "\n%s", queueTable(r.Queues, r.xps))
+	if r.Guests != nil {
+		b.WriteString("ports l2a and l2b are in bridges with the TAPs of guests a and b, c is the slow line\n")
+	}
 	if err := r.verdict(); err != nil {
 		fmt.Fprintf(&b, "\nFAILED: %v\n", err)
 	} else {
