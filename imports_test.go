@@ -52,7 +52,7 @@ var arrows = map[string][]string{
 	"internal/traffic": {},
 	"internal/spawn":   {"control/api", "internal/traffic"},
 	"internal/vm":      {"control/config", "control/hostnet", "internal/traffic"},
-	"demo":             {"control/api", "control/config", "control/hostnet", "internal/spawn", "internal/traffic"},
+	"demo":             {"control/api", "control/config", "control/hostnet", "internal/spawn", "internal/traffic", "internal/vm"},
 	"bench/plot":       {},
 	"bench": {
 		"packet", "qdisc", "bql", "xpsflow", "dataplane", "tun", "forward", "fib",
@@ -61,7 +61,7 @@ var arrows = map[string][]string{
 	"cmd/router": {
 		"packet", "tun", "classify", "forward", "fib", "xpsflow", "qdisc", "bql", "dataplane",
 		"control/api", "control/config", "control/hostnet", "control/metrics", "control/neigh", "control/tc",
-		"bench", "demo", "internal/traffic",
+		"bench", "demo", "internal/traffic", "internal/vm",
 	},
 	"test/netns":       {},
 	"test/netns/guest": {"internal/traffic", "internal/vm"},

@@ -5,7 +5,7 @@
 //	agent: sends ── l2a ── bridge br0 ──────── l2b ── agent: receives
 //	             └─ l3a ── routed ─── routed ─ l3b ─┘
 //
-// The router and both agents are child processes, so that the router's CPU
+// With Options.VM the ends are virtual machines, see guests.go. The router and both agents are child processes, so that the router's CPU
 // time is its own; they die with the demo.
 package demo
 
@@ -26,7 +26,10 @@ type Options struct {
 	Duration time.Duration // of each leg; 0: DefaultDuration
 	JSON     bool          // one object on Stdout instead of tables
 	Keep     bool          // leave everything up, after the last leg, until the context ends
+	VM       bool          // between virtual machines
+	Yes      bool          // download what the machines need without a question
 	Router   string        // path of the router binary, which is also the agents'; "": our own
+	Stdin    io.Reader     // the answer to that question; nil: nobody is there to give it
 	Stdout   io.Writer     // the result; nil: os.Stdout
 	Stderr   io.Writer     // progress; nil: os.Stderr
 
@@ -71,6 +74,13 @@ func Run(ctx context.Context, opt Options) (exit int, err error) {
 		return ExitRefused, err
 	}
 	d := demo{opt: opt, names: newNames(os.Getpid()), show: newProgress(opt.Stderr)}
+	if opt.VM {
+		d.guests = &guests{}
+		if err := d.prepare(ctx); err != nil {
+			d.show.clear()
+			return exitOf(ctx), fmt.Errorf("demo: %w", err)
+		}
+	}
 	res, err := d.run(ctx)
 	d.show.clear()
 	if opt.Keep && res.complete {
@@ -104,7 +114,11 @@ func (o *Options) complete() error {
 	if o.Duration < 100*time.Millisecond || o.Duration > time.Hour {
 		return fmt.Errorf("demo: a leg of %v: from 100ms to 1h is possible", o.Duration)
 	}
-	if o.legs == nil {
+	switch {
+	case o.legs != nil:
+	case o.VM:
+		o.legs = guestLegs()
+	default:
 		o.legs = allLegs()
 	}
 	if o.Stdout == nil {
@@ -130,18 +144,26 @@ type demo struct {
 	show  *progress
 
 	router  *spawn.Router
-	a, b    *traffic.Agent
+	a, b    *traffic.Remote // the ends
+	agents  []*traffic.Agent
+	guests  *guests // nil: the ends are in namespaces
 	targets map[path]target
 }
 
 // run makes everything and drives the legs.
 func (d *demo) run(ctx context.Context) (*result, error) {
 	res := &result{opt: d.opt}
+	if d.guests != nil {
+		res.Guests = &d.guests.Guests
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	err := d.start(ctx, cancel)
 	if err == nil {
 		err = d.legs(ctx, res)
+	}
+	if err == nil && d.guests != nil {
+		err = d.hops(ctx, res)
 	}
 	if err == nil {
 		err = d.account(ctx, res)
@@ -159,18 +181,37 @@ func (d *demo) run(ctx context.Context) (*result, error) {
 
 // start brings up the router and the agents and waits until each path works.
 func (d *demo) start(ctx context.Context, cancel context.CancelCauseFunc) (err error) {
+	conf := d.names.config()
+	if d.guests != nil {
+		conf = d.names.guestConfig()
+	}
 	d.show.say("starting the router %s between %s and %s", d.names.router, d.names.nsA, d.names.nsB)
-	if d.router, err = spawn.Start(ctx, d.opt.Router, d.names.router, d.names.config(), cancel); err != nil {
+	if d.router, err = spawn.Start(ctx, d.opt.Router, d.names.router, conf, cancel); err != nil {
 		return err
 	}
-	if d.a, err = traffic.StartIn(d.names.nsA, d.show, d.opt.Router, AgentCommand); err != nil {
+	if d.a, err = d.agent(d.names.nsA); err != nil {
 		return err
 	}
-	if d.b, err = traffic.StartIn(d.names.nsB, d.show, d.opt.Router, AgentCommand); err != nil {
+	if d.b, err = d.agent(d.names.nsB); err != nil {
 		return err
+	}
+	if d.guests != nil {
+		if err := d.boot(ctx); err != nil {
+			return err
+		}
 	}
 	d.show.say("waiting for addresses and neighbours")
 	return d.reach(ctx)
+}
+
+// agent starts an end in a namespace.
+func (d *demo) agent(ns string) (*traffic.Remote, error) {
+	a, err := traffic.StartIn(ns, d.show, d.opt.Router, AgentCommand)
+	if err != nil {
+		return nil, err
+	}
+	d.agents = append(d.agents, a)
+	return a.Remote, nil
 }
 
 // keep waits with everything up until the context or the router ends.
@@ -188,10 +229,11 @@ const stopTimeout = 10 * time.Second
 
 // clean ends the children and removes what they should have removed.
 func (d *demo) clean() error {
-	for _, a := range []*traffic.Agent{d.a, d.b} {
-		if a != nil {
-			a.Stop(stopTimeout)
-		}
+	for _, a := range d.agents {
+		a.Stop(stopTimeout)
+	}
+	if d.guests != nil {
+		d.guests.stop()
 	}
 	var err error
 	if d.router != nil {

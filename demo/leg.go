@@ -10,11 +10,10 @@ import (
 	"taprouter/internal/traffic"
 )
 
-// UDP legs: datagrams of a common size at a rate that starts low and rises as
-// long as the sender keeps up.
+// UDP legs: datagrams of a common size.
 const (
-	udpSize   = 1200  // bytes of payload
-	udpPPS    = 20000 // datagrams a second, all flows together
+	udpSize   = 1200 // bytes of payload
+	udpPPS    = 20000
 	udpMaxPPS = 50000
 )
 
@@ -32,6 +31,9 @@ type leg struct {
 	proto string // tcp | udp
 	flows int
 	to    string // the receiver's address
+	// Of UDP: datagrams a second, all flows together, and how far that rises
+	// as long as the sender keeps up.
+	pps, maxPPS int
 }
 
 // allLegs gives the legs in the order in which they run.
@@ -39,7 +41,7 @@ func allLegs() (legs []leg) {
 	for _, p := range paths {
 		for _, proto := range []string{"tcp", "udp"} {
 			for _, flows := range []int{1, 8} {
-				legs = append(legs, leg{p.path, proto, flows, p.to})
+				legs = append(legs, leg{p.path, proto, flows, p.to, udpPPS, udpMaxPPS})
 			}
 		}
 	}
@@ -140,7 +142,7 @@ func (d *demo) leg(ctx context.Context, l leg, show func(mbit float64)) (m measu
 		return m, err
 	}
 	m.leg = l
-	m.seen = after.since(before, d.names.ports(l.path))
+	m.seen = after.since(before, d.names.ports(l.path), d.guests.taps(d.names)...)
 	m.add()
 	return m, nil
 }
@@ -151,7 +153,7 @@ func (d *demo) drive(ctx context.Context, l leg, rcv *traffic.Receiver, m *measu
 		m.tcpSent, err = d.a.SendTCP(ctx, traffic.TCPSend{To: l.at(rcv), Flows: l.flows, Duration: d.opt.Duration})
 	} else {
 		m.udpSent, err = d.a.SendUDP(ctx, traffic.UDPSend{
-			To: l.at(rcv), Flows: l.flows, PPS: udpPPS, MaxPPS: udpMaxPPS, Size: udpSize, Duration: d.opt.Duration,
+			To: l.at(rcv), Flows: l.flows, PPS: l.pps, MaxPPS: l.maxPPS, Size: udpSize, Duration: d.opt.Duration,
 		})
 	}
 	got, ferr := rcv.Finish(ctx, m.udpSent.Flows, patience)

@@ -10,7 +10,8 @@ import (
 
 // An observation is what the kernel and the router have counted so far.
 type observation struct {
-	a, b  traffic.Counters // of the sender's and the receiver's namespace
+	a, b  traffic.Counters // of the sender and the receiver
+	host  traffic.Counters // of the namespace with the machines' TAPs, if there are any
 	drops dropCounts       // the router's
 	cpu   time.Duration    // the router's
 }
@@ -21,6 +22,11 @@ func (d *demo) observe(ctx context.Context) (o observation, err error) {
 	}
 	if o.b, err = d.b.Counters(ctx); err != nil {
 		return o, err
+	}
+	if d.guests != nil {
+		if o.host, err = d.guests.host.Counters(ctx); err != nil {
+			return o, err
+		}
 	}
 	if o.drops, err = d.drops(ctx); err != nil {
 		return o, err
@@ -41,7 +47,7 @@ type seen struct {
 
 func (s seen) lost() uint64 { return s.router + s.tap + s.end }
 
-func (o observation) since(before observation, ports [2]string) seen {
+func (o observation) since(before observation, ports [2]string, taps ...string) seen {
 	a, b := o.a.Since(before.a), o.b.Since(before.b)
 	s := seen{
 		router: o.drops.since(before.drops, ports),
@@ -50,8 +56,8 @@ func (o observation) since(before observation, ports [2]string) seen {
 		ofo: b.Sum("TcpExt.TCPOFOQueue"),
 		cpu: o.cpu - before.cpu,
 	}
-	for _, p := range ports { // each is in one of the two namespaces
-		for _, c := range []traffic.Counters{a, b} {
+	for _, p := range append(taps, ports[:]...) { // each is in one of the namespaces
+		for _, c := range []traffic.Counters{a, b, o.host.Since(before.host)} {
 			s.tap += c.Sum("dev."+p+".tx_dropped", "dev."+p+".rx_dropped", "dev."+p+".rx_errors", "dev."+p+".tx_errors")
 		}
 	}

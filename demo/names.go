@@ -17,13 +17,15 @@ type names struct {
 	router             string
 	nsA, nsB           string
 	l2a, l2b, l3a, l3b string // netdevs, at most 15 characters
+	slow               string // one more, beside machines
+	prefix             string // of all
 }
 
 func newNames(pid int) names {
 	p := fmt.Sprintf("td%d", pid) // a pid has at most 7 digits
 	return names{
 		router: "demo-" + p, nsA: p + "a", nsB: p + "b",
-		l2a: p + "l2a", l2b: p + "l2b", l3a: p + "l3a", l3b: p + "l3b",
+		l2a: p + "l2a", l2b: p + "l2b", l3a: p + "l3a", l3b: p + "l3b", slow: p + "c", prefix: p,
 	}
 }
 
@@ -66,10 +68,10 @@ var paths = []struct {
 
 // ports gives a path's ports, the sender's first.
 func (n names) ports(p path) [2]string {
-	if p.layer == "l2" {
-		return [2]string{n.l2a, n.l2b}
+	if p.layer == "l3" {
+		return [2]string{n.l3a, n.l3b}
 	}
-	return [2]string{n.l3a, n.l3b}
+	return [2]string{n.l2a, n.l2b}
 }
 
 // remove deletes what a router that was killed has left.

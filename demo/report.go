@@ -29,6 +29,7 @@ type result struct {
 	Legs      []Leg   `json:"legs"`
 	Queues    []queue `json:"queues"`
 	Conserved bool    `json:"conserved"`
+	*Guests           // with virtual machines
 
 	opt      Options
 	xps      []api.XPS
@@ -58,19 +59,29 @@ func (r *result) print(w io.Writer, asJSON bool) error {
 
 func (r *result) text() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%v a leg; 4 TAPs of %d queues, MTU %d; UDP %d bytes at %d to %d packets/s; ping every %v; %d CPUs\n\n",
-		r.opt.Duration, queues, mtu, udpSize, udpPPS, udpMaxPPS, pingInterval, runtime.NumCPU())
+	if r.Guests != nil {
+		b.WriteString(r.Guests.head())
+	}
+	l := r.opt.legs[0]
+	fmt.Fprintf(&b, "%v a leg; TAPs of %d queues, MTU %d; UDP %d bytes at %d to %d packets/s; ping every %v; %d CPUs\n\n",
+		r.opt.Duration, queues, mtu, udpSize, l.pps, l.maxPPS, pingInterval, runtime.NumCPU())
 	fmt.Fprintf(&b, "%-14s %9s %9s %7s %9s %11s %9s %9s %9s\n",
 		"leg", "Mbit/s", "packets", "lost", "reordered", "retransmits", "p50 µs", "p99 µs", "CPU s/GB")
 	for _, l := range r.Legs {
 		fmt.Fprintf(&b, "%-14s %9.0f %9d %7d %9d %11d %9.0f %9.0f %9.2f\n",
 			l.Name, l.MbitS, l.Packets, l.Lost, l.Reordered, l.Retransmits, l.RTTP50, l.RTTP99, l.CPU)
 	}
+	if r.Guests != nil {
+		b.WriteString(r.Guests.hopTable())
+	}
 	fmt.Fprintf(&b, "\n%s", queueTable(r.Queues, r.xps))
+	if r.Guests != nil {
+		b.WriteString("ports l2a and l2b are in bridges with the TAPs of guests a and b, c is the slow line\n")
+	}
 	if err := r.verdict(); err != nil {
 		fmt.Fprintf(&b, "\nFAILED: %v\n", err)
 	} else {
-		fmt.Fprintf(&b, "\nOK: all %d legs passed traffic, nothing was reordered, every packet is accounted for\n", len(r.Legs))
+		fmt.Fprintf(&b, "\nOK: all %d legs passed traffic, nothing in them was reordered, every packet is accounted for\n", len(r.Legs))
 	}
 	return b.String()
 }

@@ -23,9 +23,14 @@ const (
 	// SteerHash takes the queue by a hash of addresses and ports that is the
 	// same for both directions. Where we write changes nothing.
 	SteerHash
+	// SteerQueue takes the queue on which the packet came into the kernel, as
+	// the device it came from has recorded it: of a virtual machine's TAP in
+	// the same bridge the queue on which the guest sent. What has no record,
+	// as a host's own packets, goes by SteerHash.
+	SteerQueue
 )
 
-var steerings = [...]string{"kernel", "random", "hash"}
+var steerings = [...]string{"kernel", "random", "hash", "queue"}
 
 func (s Steering) String() string { return steerings[s] }
 
@@ -36,7 +41,7 @@ func ParseSteering(s string) (Steering, error) {
 			return Steering(i), nil
 		}
 	}
-	return 0, fmt.Errorf("steering %q: want kernel, random or hash", s)
+	return 0, fmt.Errorf("steering %q: want kernel, random, hash or queue", s)
 }
 
 // Steering gives what SetSteering set last.
@@ -99,13 +104,17 @@ func setProgram(queue, prog int) error {
 
 func loadSteering(s Steering, mode Mode) (*ebpf.Program, error) {
 	spec := &ebpf.ProgramSpec{Name: "steer_" + s.String(), Type: ebpf.SocketFilter, License: "Apache-2.0"}
-	switch {
-	case s == SteerRandom:
+	start := startTAP
+	if mode == TUN {
+		start = startTUN
+	}
+	switch s {
+	case SteerRandom:
 		spec.Instructions = asm.Instructions{asm.FnGetPrandomU32.Call(), asm.Return()}
-	case mode == TUN:
-		spec.Instructions = hashProgram(startTUN)
+	case SteerQueue:
+		spec.Instructions = append(recorded[:len(recorded):len(recorded)], hashProgram(start)...)
 	default:
-		spec.Instructions = hashProgram(startTAP)
+		spec.Instructions = hashProgram(start)
 	}
 	prog, err := ebpf.NewProgram(spec)
 	switch {
@@ -118,6 +127,20 @@ func loadSteering(s Steering, mode Mode) (*ebpf.Program, error) {
 	}
 	return prog, nil
 }
+
+// recorded ends with the queue that the packet was received on, if that is
+// recorded. The packet's queue mapping is then that number plus one
+// (skb_record_rx_queue), and nothing on the way through a bridge changes it
+// before the device is asked for a queue. A queue that we do not have is taken
+// modulo the number of queues, as the result of any program.
+var recorded = asm.Instructions{
+	asm.LoadMem(asm.R0, asm.R1, queueMapping, asm.Word),
+	asm.JEq.Imm(asm.R0, 0, "hash"),
+	asm.Sub.Imm(asm.R0, 1),
+	asm.Return(),
+}
+
+const queueMapping = 12 // offset in struct __sk_buff, include/uapi/linux/bpf.h
 
 // The hash program. The kernel's own hash of a packet is of no use here: that
 // of a local socket is a random number, which changes with retransmits, and
@@ -139,7 +162,7 @@ const (
 
 // hashProgram puts the program together; start finds the network header.
 func hashProgram(start asm.Instructions) asm.Instructions {
-	p := asm.Instructions{asm.Mov.Reg(ctx, asm.R1), asm.Mov.Imm(src, 0), asm.Mov.Imm(dst, 0)}
+	p := asm.Instructions{asm.Mov.Reg(ctx, asm.R1).WithSymbol("hash"), asm.Mov.Imm(src, 0), asm.Mov.Imm(dst, 0)}
 	for _, part := range []asm.Instructions{start, hashIPv4(), hashIPv6(), hashPorts(), hashEnd()} {
 		p = append(p, part...)
 	}

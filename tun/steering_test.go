@@ -13,13 +13,14 @@ import (
 
 	"github.com/google/gopacket"
 	"github.com/google/gopacket/layers"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"taprouter/tun"
 )
 
 func TestParseSteering(t *testing.T) {
-	for _, s := range []tun.Steering{tun.SteerKernel, tun.SteerRandom, tun.SteerHash} {
+	for _, s := range []tun.Steering{tun.SteerKernel, tun.SteerRandom, tun.SteerHash, tun.SteerQueue} {
 		if got, err := tun.ParseSteering(s.String()); got != s || err != nil {
 			t.Errorf("ParseSteering(%q) = %v, %v", s, got, err)
 		}
@@ -122,6 +123,12 @@ func (h *host) send(frame []byte) int {
 	if err := unix.Sendto(h.fd, frame, 0, &to); err != nil {
 		h.t.Fatalf("send: %v", err)
 	}
+	return h.receive(frame)
+}
+
+// receive waits for a frame and gives the queue on which it comes.
+func (h *host) receive(frame []byte) int {
+	h.t.Helper()
 	buf := make([]byte, 2048)
 	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		for i, q := range h.dev.Queues() {
@@ -347,6 +354,78 @@ func TestSteerHashWithoutPorts(t *testing.T) {
 		}
 	}
 	h.send([]byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0, 0, 20}) // cut short: comes on some queue
+}
+
+// What a bridge hands on comes on the queue on which it was written to another
+// TAP, whatever its flow and wherever we write; a host's own packets go by hash.
+func TestSteerQueue(t *testing.T) {
+	var guest *tun.Device
+	h := newHostBy(t, func(h *host) error {
+		if err := h.open(tun.TAP, 4, false); err != nil {
+			return err
+		}
+		var err error
+		if guest, err = tun.Open(tun.Config{Name: "guest0", Mode: tun.TAP, Queues: 6}); err != nil {
+			return err
+		}
+		return bridge("br0", h.ifindex, guest.Name)
+	})
+	defer guest.Close()
+	f := shapes[0]
+	hashed := func() (queues [32]int) {
+		for i := range queues {
+			f.sport = uint16(i)
+			queues[i] = h.send(f.frame(t, 0))
+		}
+		return queues
+	}
+	h.steer(tun.SteerHash)
+	want := hashed()
+	h.steer(tun.SteerQueue)
+	if got := hashed(); got != want {
+		t.Errorf("a host's own packets come on queues %v, by hash on %v", got, want)
+	}
+	for _, f := range shapes {
+		for q, from := range guest.Queues() {
+			h.write(3-q%4, f.reverse().frame(t, 0))
+			frame := f.frame(t, byte(q))
+			if _, err := unix.Write(from.FD(), frame); err != nil {
+				t.Fatal(err)
+			}
+			if got := h.receive(frame); got != q%4 {
+				t.Errorf("%v that was sent on queue %d comes on %d, want %d", f, q, got, q%4)
+			}
+		}
+	}
+}
+
+// bridge puts two devices into a bridge and sets all up.
+func bridge(name string, ifindex int, other string) error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = name
+	br := &netlink.Bridge{LinkAttrs: attrs}
+	if err := netlink.LinkAdd(br); err != nil {
+		return err
+	}
+	a, err := netlink.LinkByIndex(ifindex)
+	if err != nil {
+		return err
+	}
+	b, err := netlink.LinkByName(other)
+	if err != nil {
+		return err
+	}
+	for _, member := range []netlink.Link{a, b} {
+		if err := errors.Join(netlink.LinkSetMaster(member, br), netlink.LinkSetUp(member)); err != nil {
+			return err
+		}
+	}
+	for _, family := range []string{"ip", "ip6"} { // its frames are no business of the packet filter
+		if err := os.WriteFile("/proc/sys/net/bridge/bridge-nf-call-"+family+"tables", []byte("0"), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return netlink.LinkSetUp(br)
 }
 
 // Queues that go and come back change the number of choices only.

@@ -193,12 +193,17 @@ type benchProgress struct {
 }
 
 func newBenchProgress(w io.Writer) *benchProgress {
-	p := &benchProgress{w: w}
-	if f, ok := w.(*os.File); ok {
-		_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-		p.tty = err == nil
+	return &benchProgress{w: w, tty: isTerminal(w)}
+}
+
+// isTerminal reports whether f is a terminal, where somebody looks and types.
+func isTerminal(f any) bool {
+	file, ok := f.(*os.File)
+	if !ok {
+		return false
 	}
-	return p
+	_, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS)
+	return err == nil
 }
 
 // clearLine is the return to the line's start and ECMA-48 EL, erase to its end.

@@ -48,7 +48,7 @@ func changes(object string, o *options) []*cobra.Command {
 			"Change which workers prefer a queue, or the flow table; live, in order",
 			o.complete("dev", "queue", "workers", "flow_table_cnt", "mode", "hop"), parseXPS)
 	case "link":
-		return set("set dev NAME txqueuelen N | set dev NAME queues N | set dev NAME steering kernel|random|hash | set dev NAME gro on|off | set dev NAME gso on",
+		return set("set dev NAME txqueuelen N | set dev NAME queues N | set dev NAME steering kernel|random|hash|queue | set dev NAME gro on|off | set dev NAME gso on",
 			"Change the length or the number of a port's queues, how the kernel chooses among them, merging, or send refused superpackets again",
 			o.complete("dev", "txqueuelen", "queues", "steering", "gro", "gso"), parseLink)
 	case "bql":

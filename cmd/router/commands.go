@@ -50,7 +50,7 @@ for namespaces CAP_SYS_ADMIN, and for a steering that is not kernel CAP_BPF.
       qdisc: {kind: mq, child: {kind: pfifo_fast}}     # or {kind: pfifo_fast} for all queues
       xps: {flow_table_cnt: 4096, mode: inflight}      # 0 = no table; dql: as published
       backpressure: false         # the kernel stops senders when it holds that many, where it else drops (Linux 7.2)
-      steering: kernel            # or hash: flows stay on their queue; random: reorders (see router help link)
+      steering: kernel            # or hash: flows stay on their queue; queue: where a guest sent it; random: reorders
       accept: [csum, tso, uso]    # offloads the reader takes; [] does them in software
       gro: true                   # merge packets of a flow that are read together; default: vnet_hdr
     - name: tapb
@@ -201,17 +201,25 @@ Exit status: 0 run would accept it, 1 it would not.`,
 func demoCommand(o *options) *cobra.Command {
 	d := demo.Options{}
 	c := &cobra.Command{
-		Use: "demo", Short: "Make two namespaces, a router between them, and drive traffic", Args: cobra.NoArgs,
+		Use: "demo", Short: "Make two namespaces or guests, a router between them, and drive traffic", Args: cobra.NoArgs,
 		Long: `demo makes two network namespaces and a router between them, drives TCP and
 UDP over a bridged and a routed path, IPv4 and IPv6, with one flow and eight,
 and prints for each leg goodput, packets, loss, reordering, retransmits, round
 trip and the router's CPU time for a GB, then the queues' statistics. Everything
 it made is removed at the end, also on Ctrl-C.
 
+With --vm the ends are two virtual machines in bridges of the kernel. They need
+QEMU and boot Debian's kernel, which is downloaded once, after a question. One of
+them then sends from a vCPU that changes all the time, to a slow line: without a
+flow table, and with each of its modes.
+
 Exit status 0: every leg passed traffic, nothing was reordered and the packet
 count adds up. 3: a check failed. It needs root.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d.JSON, d.Stdout, d.Stderr = o.json, o.out, o.err
+			if isTerminal(os.Stdin) {
+				d.Stdin = os.Stdin
+			}
 			code, err := demo.Run(cmd.Context(), d)
 			if code != 0 || err != nil {
 				return exitError{code: code, err: err}
@@ -220,6 +228,8 @@ count adds up. 3: a check failed. It needs root.`,
 		},
 	}
 	c.Flags().DurationVar(&d.Duration, "duration", 2*time.Second, "of each leg")
+	c.Flags().BoolVar(&d.VM, "vm", false, "between two virtual machines")
+	c.Flags().BoolVar(&d.Yes, "yes", false, "with --vm: download the kernel without a question")
 	c.Flags().BoolVar(&d.Keep, "keep", false, "leave the namespaces and the router at the end")
 	return c
 }

@@ -30,7 +30,7 @@ func (o *options) complete(words ...string) completion {
 		case "mode":
 			return []string{"inflight", "dql"}, cobra.ShellCompDirectiveNoFileComp
 		case "steering":
-			return []string{"kernel", "random", "hash"}, cobra.ShellCompDirectiveNoFileComp
+			return []string{"kernel", "random", "hash", "queue"}, cobra.ShellCompDirectiveNoFileComp
 		case "gro":
 			return []string{"on", "off"}, cobra.ShellCompDirectiveNoFileComp
 		case "gso":

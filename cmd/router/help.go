@@ -31,13 +31,16 @@ which is shown, until "gso on".
 Steering is how the kernel chooses the queue on which a packet reaches us.
 kernel: a flow comes on the queue on which we last wrote its other direction.
 hash: both directions of a flow always come on one queue, whatever we write
-where. random: every packet on another queue, which reorders; for tests. It is
-shown if it is not kernel. A change can reorder once the packets on the way.
-hash and random are eBPF programs and need CAP_BPF.`,
+where. queue: a packet comes on the queue on which it came into the kernel, by
+way of a bridge: a virtual machine's tx queues, one for each vCPU, are then ours.
+What came on none, as the host's own packets, goes by hash. random: every packet
+on another queue, which reorders; for tests. It is shown if it is not kernel. A
+change can reorder once the packets on the way. All but kernel are eBPF programs
+and need CAP_BPF.`,
 		`  router link show -s dev tapa
   router link set dev tapa txqueuelen 500   # packets of a band of a queue
   router link set dev tapa queues 1         # of those it was opened with
-  router link set dev tapa steering hash    # or kernel, random
+  router link set dev tapa steering hash    # or kernel, queue, random
   router link set dev tapa gro off          # merge nothing that it reads
   router link set dev tapa gso on           # send refused superpackets again`,
 		showing("links", func(l api.Link) []string { return []string{l.Name, l.Master} },

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"taprouter/demo"
+	"taprouter/internal/vm"
 )
 
 // Exit statuses.
@@ -38,6 +39,9 @@ func version() string {
 }
 
 func main() {
+	if vm.IsInit() { // in a guest of the demo
+		vm.Init(nil)
+	}
 	if len(os.Args) > 1 && os.Args[1] == demo.AgentCommand {
 		os.Exit(demo.AgentMain(os.Args[2:], os.Stdin, os.Stdout))
 	}
@@ -124,6 +128,7 @@ IPv4/IPv6 router, and queues them the way a modern kernel does: XPS with a
 flow table, lockless qdiscs under mq, fq, byte queue limits.
 
   router demo                   see it work: two namespaces, a router between them
+  router demo --vm              the same with two virtual machines
   router check two.yaml         is this configuration right?
   router run -c two.yaml        forward until SIGTERM
   router qdisc show -s          what waits and what was sent, as tc prints it

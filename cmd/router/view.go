@@ -343,7 +343,7 @@ func (r *router) port(name string) (*hostPort, error) {
 	return nil, fmt.Errorf("there is no port %q", name)
 }
 
-// SetSteering is `router link set dev X steering kernel|random|hash`.
+// SetSteering is `router link set dev X steering kernel|random|hash|queue`.
 func (r *router) SetSteering(dev, how string) error {
 	s, err := tun.ParseSteering(how)
 	if err != nil {

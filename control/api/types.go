@@ -30,7 +30,7 @@ type Router interface {
 	// SetLoad keeps a tx queue that has a line busy with so much, 0 = not.
 	SetLoad(dev string, queue int, backlog time.Duration) error
 	SetTxQueueLen(dev string, n int) error
-	// SetSteering sets how the kernel chooses the queue towards us: kernel, random or hash.
+	// SetSteering sets how the kernel chooses the queue towards us: kernel, random, hash or queue.
 	SetSteering(dev string, how string) error
 	// SetGSO sends the shapes of superpackets again that the device refused.
 	SetGSO(dev string) error
@@ -107,7 +107,7 @@ type Link struct {
 	Dropped    uint64   `json:"dropped"`           // by the router, at or for this port
 	KernelDrop uint64   `json:"kernel_tx_dropped"` // by the TAP, before we could read
 	QueuesUsed int      `json:"queues_used"`       // the first so many of Queues
-	Steering   string   `json:"steering"`          // how the kernel chooses the queue towards us: kernel, random or hash
+	Steering   string   `json:"steering"`          // how the kernel chooses the queue towards us: kernel, random, hash or queue
 	Queues     []Queue  `json:"queues"`
 }
 

@@ -161,8 +161,8 @@ func (d *decoder) checkSteering(p *Port) {
 		d.warnAt(&p.Steering, "port %s: with one queue steering random has no choice; with more it reorders every flow", p.Name)
 	case p.Steering == SteerRandom:
 		d.warnAt(&p.Steering, "port %s: steering random reorders the packets of every flow; take hash to keep flows together", p.Name)
-	case p.Steering == SteerHash && p.Queues == 1:
-		d.warnAt(&p.Steering, "port %s: with one queue steering hash has no choice; give it more queues or remove it", p.Name)
+	case p.Queues == 1 && p.Steering != SteerKernel:
+		d.warnAt(&p.Steering, "port %s: with one queue steering %s has no choice; give it more queues or remove it", p.Name, p.Steering)
 	}
 }
 

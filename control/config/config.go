@@ -83,6 +83,7 @@ const (
 	SteerKernel = "kernel"
 	SteerRandom = "random"
 	SteerHash   = "hash"
+	SteerQueue  = "queue"
 
 	MQ        = "mq"
 	PfifoFast = "pfifo_fast"
@@ -118,7 +119,7 @@ type Port struct {
 	Qdisc        Qdisc
 	Line         Line
 	XPS          XPS
-	Steering     string // how the kernel chooses the queue towards us: SteerKernel, SteerRandom or SteerHash
+	Steering     string // how the kernel chooses the queue towards us: SteerKernel, SteerRandom, SteerHash or SteerQueue
 
 	Bridge string // the bridge that lists this port, if any
 }

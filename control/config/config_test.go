@@ -219,7 +219,7 @@ func TestMadeUpMAC(t *testing.T) {
 }
 
 func TestWarnings(t *testing.T) {
-	c, err := Parse("x.yaml", []byte("version: 1\nports:\n- {name: a}\n- {name: b, mtu: 9000}\n- {name: c}\n- {name: d, steering: random, queues: 2}\n- {name: e, steering: hash, queues: 1}\n- {name: f, steering: random, queues: 1}\nbridges:\n- {name: br0, ports: [b, c]}\n- {name: br1, ports: []}\n- {name: br2, ports: [d, e, f]}\n"))
+	c, err := Parse("x.yaml", []byte("version: 1\nports:\n- {name: a}\n- {name: b, mtu: 9000}\n- {name: c}\n- {name: d, steering: random, queues: 2}\n- {name: e, steering: hash, queues: 1}\n- {name: f, steering: random, queues: 1}\n- {name: g, steering: queue, queues: 1}\n- {name: h, steering: queue, queues: 2}\nbridges:\n- {name: br0, ports: [b, c]}\n- {name: br1, ports: []}\n- {name: br2, ports: [d, e, f, g, h]}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,8 +228,9 @@ func TestWarnings(t *testing.T) {
 		"x.yaml:6:23: port d: steering random reorders the packets of every flow; take hash to keep flows together",
 		"x.yaml:7:23: port e: with one queue steering hash has no choice; give it more queues or remove it",
 		"x.yaml:8:23: port f: with one queue steering random has no choice; with more it reorders every flow",
-		"x.yaml:10:26: bridge br0: mtu 9000 of b and 1500 of c differ: a frame that is too big for its way out is dropped",
-		"x.yaml:11:3: bridge br1 has no ports",
+		"x.yaml:9:23: port g: with one queue steering queue has no choice; give it more queues or remove it",
+		"x.yaml:12:26: bridge br0: mtu 9000 of b and 1500 of c differ: a frame that is too big for its way out is dropped",
+		"x.yaml:13:3: bridge br1 has no ports",
 	}
 	if diff := cmp.Diff(want, c.Warnings); diff != "" {
 		t.Errorf("warnings, -want +got:\n%s", diff)

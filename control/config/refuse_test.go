@@ -50,7 +50,7 @@ func TestRefused(t *testing.T) {
 		{"mtu 67", one("mtu: 67"), `4:18: mtu: want a number from 68 to 65521, got 67`},
 		{"mtu 65522", one("mtu: 65522"), `4:18: mtu: want a number from 68 to 65521, got 65522`},
 		{"txqueuelen 0", one("txqueuelen: 0"), `4:25: txqueuelen: want a number from 1 to 1048576, got 0`},
-		{"steering", one("steering: rss"), `4:23: steering: unknown "rss"; known are: kernel, random, hash`},
+		{"steering", one("steering: rss"), `4:23: steering: unknown "rss"; known are: kernel, random, hash, queue`},
 		{"bool", one("create: yes"), `4:21: create: want true or false, got "yes"`},
 		{"size", one("sndbuf: 64kb"), `4:21: sndbuf: want a size in bytes, KiB, MiB or GiB like 128MiB, got "64kb"`},
 		{"size too small", "version: 1\nmemory: {pool: 1MiB}\n", `2:16: pool: want a size from 8MiB to 1024GiB, got 1MiB`},

@@ -61,7 +61,7 @@ func port(p *Port) setter {
 		field{"qdisc", root(&p.Qdisc)},
 		field{"line", line(&p.Line)},
 		field{"xps", xps(&p.XPS)},
-		field{"steering", oneOf(&p.Steering, SteerKernel, SteerRandom, SteerHash)},
+		field{"steering", oneOf(&p.Steering, SteerKernel, SteerRandom, SteerHash, SteerQueue)},
 	))
 }
 

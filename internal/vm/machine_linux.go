@@ -30,8 +30,8 @@ func Installed() error {
 	return nil
 }
 
-// A NIC is a virtio-net device of a machine and the TAP behind it, which is
-// there already. MAC is what the guest sees.
+// A NIC is a virtio-net device of a machine and the TAP behind it. A TAP that
+// is not there QEMU makes, until it ends. MAC is what the guest sees.
 type NIC struct {
 	TAP    string
 	MAC    string
@@ -67,11 +67,7 @@ type Machine struct {
 // Start starts a machine; Ready waits until its guest answers, Stop ends it.
 // It dies with us.
 func Start(cfg Config) (m *Machine, err error) {
-	if err := static(cfg.Init); err != nil {
-		return nil, err
-	}
-	m = &Machine{Name: cfg.Name, nics: cfg.NICs, console: newConsole(), begun: time.Now()}
-	if m.dir, err = os.MkdirTemp("", "vm-"); err != nil {
+	if m, err = newMachine(cfg); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -80,16 +76,7 @@ func Start(cfg Config) (m *Machine, err error) {
 			m = nil
 		}
 	}()
-	initramfs := filepath.Join(m.dir, "initramfs")
-	f, err := os.Create(initramfs)
-	if err != nil {
-		return m, err
-	}
-	err = cfg.Kernel.writeInitramfs(f, cfg.Init)
-	if err := errors.Join(err, f.Close()); err != nil {
-		return m, fmt.Errorf("write the guest's files: %w", err)
-	}
-	cmd := exec.Command(qemu, m.args(cfg, initramfs)...)
+	cmd := exec.Command(qemu, m.args(cfg)...)
 	cmd.Stdout, cmd.Stderr = m.console, m.console
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is ours
 	if m.p, err = traffic.Start(cmd, cfg.NetNS, syscall.SIGKILL); err != nil {
@@ -102,8 +89,70 @@ func Start(cfg Config) (m *Machine, err error) {
 	return m, nil
 }
 
-// static refuses a program that needs a library, of which a guest has none.
-func static(path string) error {
+// Prepare is Start for a QEMU that somebody else starts, with args among its
+// arguments, and ends; Attach waits for its guest, Stop removes the files.
+// cfg has no NICs.
+func Prepare(cfg Config) (m *Machine, args []string, err error) {
+	if m, err = newMachine(cfg); err != nil {
+		return nil, nil, err
+	}
+	return m, m.bootArgs(cfg), nil
+}
+
+// Attach connects to the agent of a guest that was prepared, when its QEMU is
+// there, and waits until it answers.
+func (m *Machine) Attach(ctx context.Context) error {
+	for {
+		err := m.attach(ctx)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// attach tries once. A request is lost if the guest has just seen that there
+// was nobody and closes the port, to open it again.
+func (m *Machine) attach(ctx context.Context) (err error) {
+	if m.agent, err = m.dial("agent"); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	r := traffic.NewRemote(m.agent, m.agent)
+	if _, err := r.Counters(ctx); err != nil {
+		r.Close()
+		return fmt.Errorf("machine %s does not answer: %w", m.Name, err)
+	}
+	m.Remote = r
+	return nil
+}
+
+// newMachine makes a machine's files.
+func newMachine(cfg Config) (m *Machine, err error) {
+	if err := CheckInit(cfg.Init); err != nil {
+		return nil, err
+	}
+	m = &Machine{Name: cfg.Name, nics: cfg.NICs, console: newConsole(), begun: time.Now()}
+	if m.dir, err = os.MkdirTemp("", "vm-"); err != nil {
+		return nil, err
+	}
+	f, err := os.Create(m.initramfs())
+	if err == nil {
+		err = errors.Join(cfg.Kernel.writeInitramfs(f, cfg.Init), f.Close())
+	}
+	if err != nil {
+		m.Stop()
+		return nil, fmt.Errorf("write the guest's files: %w", err)
+	}
+	return m, nil
+}
+
+func (m *Machine) initramfs() string { return filepath.Join(m.dir, "initramfs") }
+
+func (m *Machine) socket(name string) string { return filepath.Join(m.dir, name) }
+
+// CheckInit refuses a program that needs a library, of which a guest has none.
+func CheckInit(path string) error {
 	f, err := elf.Open(path)
 	if err != nil {
 		return fmt.Errorf("%s cannot be a guest's /init: %w", path, err)
@@ -117,21 +166,13 @@ func static(path string) error {
 	return nil
 }
 
-func (m *Machine) args(cfg Config, initramfs string) []string {
-	socket := func(name string) string { return "path=" + filepath.Join(m.dir, name) + ",server=on,wait=off" }
-	accel := []string{"-accel", "tcg,thread=multi", "-cpu", "max"}
-	if cfg.KVM {
-		accel = []string{"-accel", "kvm", "-cpu", "host"}
-	}
-	args := append(accel,
-		"-name", cfg.Name, "-M", "q35", "-nodefaults", "-no-user-config", "-display", "none",
-		"-smp", fmt.Sprint(max(cfg.CPUs, 1)), "-m", fmt.Sprint(memory),
-		"-kernel", cfg.Kernel.Image(), "-initrd", initramfs,
+// args are those of a QEMU of our own: a console, control, network devices.
+func (m *Machine) args(cfg Config) []string {
+	args := append(m.bootArgs(cfg),
+		"-name", cfg.Name, "-no-user-config", "-display", "none",
 		"-append", "console=ttyS0 quiet panic=1 mitigations=off random.trust_cpu=on tsc=reliable no_timer_check",
 		"-serial", "stdio",
-		"-chardev", "socket,id=qmp,"+socket("qmp"), "-mon", "chardev=qmp,mode=control",
-		"-chardev", "socket,id=agent,"+socket("agent"),
-		"-device", "virtio-serial-pci", "-device", "virtserialport,chardev=agent,name="+portName,
+		"-chardev", m.chardev("qmp"), "-mon", "chardev=qmp,mode=control",
 		// Slots for devices that come and go.
 		"-device", "pcie-root-port,id=slot0,chassis=1", "-device", "pcie-root-port,id=slot1,chassis=2",
 	)
@@ -140,6 +181,24 @@ func (m *Machine) args(cfg Config, initramfs string) []string {
 		args = append(args, "-netdev", n.netdev(i), "-device", string(device))
 	}
 	return args
+}
+
+func (m *Machine) chardev(name string) string {
+	return "socket,id=" + name + ",path=" + m.socket(name) + ",server=on,wait=off"
+}
+
+// bootArgs are what a guest of ours boots from and the port of its agent. They
+// have no spaces in them, so a shell may split them.
+func (m *Machine) bootArgs(cfg Config) []string {
+	accel := []string{"-accel", "tcg,thread=multi", "-cpu", "max"}
+	if cfg.KVM {
+		accel = []string{"-accel", "kvm", "-cpu", "host"}
+	}
+	return append(accel,
+		"-M", "q35", "-nodefaults", "-smp", fmt.Sprint(max(cfg.CPUs, 1)), "-m", fmt.Sprint(memory),
+		"-kernel", cfg.Kernel.Image(), "-initrd", m.initramfs(),
+		"-chardev", m.chardev("agent"), "-device", "virtio-serial-pci", "-device", "virtserialport,chardev=agent,name="+portName,
+	)
 }
 
 func (n *NIC) netdev(i int) string {
@@ -164,14 +223,14 @@ func (n *NIC) properties(i int) map[string]any {
 
 // dial connects to one of QEMU's sockets, which it is about to make.
 func (m *Machine) dial(name string) (net.Conn, error) {
-	path := filepath.Join(m.dir, name)
+	path := m.socket(name)
 	for range 500 {
 		c, err := net.Dial("unix", path)
 		if err == nil {
 			return c, nil
 		}
 		select {
-		case <-m.p.Done():
+		case <-m.Done():
 			return nil, m.failed("has ended")
 		case <-time.After(10 * time.Millisecond):
 		}
@@ -204,8 +263,13 @@ func (m *Machine) failed(what string) error {
 // PID is QEMU's process.
 func (m *Machine) PID() int { return m.p.Cmd.Process.Pid }
 
-// Done is closed when QEMU has ended.
-func (m *Machine) Done() <-chan struct{} { return m.p.Done() }
+// Done is closed when our QEMU has ended.
+func (m *Machine) Done() <-chan struct{} {
+	if m.p == nil {
+		return nil
+	}
+	return m.p.Done()
+}
 
 // Stop ends the machine as a power cut would.
 func (m *Machine) Stop() {

@@ -164,24 +164,29 @@ func TestAwait(t *testing.T) {
 func TestArguments(t *testing.T) {
 	m := &Machine{dir: "/d"}
 	cfg := Config{Name: "x", Kernel: &Kernel{dir: "/k"}, CPUs: 2, NICs: []NIC{{TAP: "vm0", MAC: "02:00:00:00:00:01", Queues: 2}}}
-	args := strings.Join(m.args(cfg, "/i"), " ")
+	args := strings.Join(m.args(cfg), " ")
 	for _, want := range []string{"-accel tcg", "-smp 2", "-kernel /k/vmlinuz", "ifname=vm0,script=no,downscript=no,vhost=off,queues=2", `"mq":true`, `"vectors":6`} {
 		if !strings.Contains(args, want) {
 			t.Errorf("%q is not in %s", want, args)
 		}
 	}
+	for _, arg := range m.bootArgs(cfg) {
+		if strings.ContainsAny(arg, " \t\"'") {
+			t.Errorf("a shell would take %s apart", arg)
+		}
+	}
 	cfg.KVM, cfg.NICs[0].Queues = true, 1
-	args = strings.Join(m.args(cfg, "/i"), " ")
+	args = strings.Join(m.args(cfg), " ")
 	if !strings.Contains(args, "-accel kvm") || strings.Contains(args, "queues=") || strings.Contains(args, "mq") {
 		t.Errorf("with KVM and one queue: %s", args)
 	}
 }
 
 func TestStatic(t *testing.T) {
-	if err := static("/bin/sh"); err == nil || !strings.Contains(err.Error(), "CGO_ENABLED=0") {
+	if err := CheckInit("/bin/sh"); err == nil || !strings.Contains(err.Error(), "CGO_ENABLED=0") {
 		t.Errorf("a shell as /init: %v", err)
 	}
-	if err := static(os.DevNull); err == nil {
+	if err := CheckInit(os.DevNull); err == nil {
 		t.Error("nothing as /init: no error")
 	}
 }

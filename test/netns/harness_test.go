@@ -54,6 +54,9 @@ func testMain(m *testing.M) int {
 		os.Setenv("GORACE", strings.TrimSpace(os.Getenv("GORACE")+" atexit_sleep_ms=20"))
 	}
 	build := exec.Command("go", append(args, "taprouter/cmd/router")...)
+	if !raceEnabled { // which needs cgo; or else as make build does
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	}
 	build.Stdout, build.Stderr = os.Stderr, os.Stderr
 	if err := build.Run(); err != nil {
 		fmt.Fprintln(os.Stderr, "build the router:", err)

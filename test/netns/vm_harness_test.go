@@ -245,7 +245,7 @@ func bulkFor(t *testing.T, from, to end, addr string, d time.Duration) float64 {
 	return traffic.Mbit(got.Bytes, got.Elapsed)
 }
 
-// tcp runs one connection, every byte of which is checked.
+// tcp runs one connection or more, every byte of which is checked.
 func tcp(t *testing.T, from, to end, addr string, send traffic.TCPSend) (sent traffic.TCPSent, got traffic.TCPReceived) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -255,7 +255,7 @@ func tcp(t *testing.T, from, to end, addr string, send traffic.TCPSend) (sent tr
 		t.Error(err)
 		return sent, got
 	}
-	send.To, send.Flows = rx.Addr, 1
+	send.To, send.Flows = rx.Addr, max(send.Flows, 1)
 	if sent, err = from.SendTCP(ctx, send); err != nil {
 		t.Error(err)
 	}
