@@ -121,6 +121,7 @@ func stopWakeBatch() *world {
 	w.worker("sender", 0, func(c *CPU) { w.send(c, 4) })
 	w.worker("interrupt", 1, func(c *CPU) {
 		d.addRoom(c, 1)
+		d.avail = 1 // from now on a run takes part of what was requeued
 		d.addRoom(c, 2)
 		d.addRoom(c, 1)
 	})

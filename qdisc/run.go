@@ -185,9 +185,10 @@ func (q *Qdisc) maybeClearMissed(t Txq) {
 	}
 }
 
-// dequeueBatch fills the batch with packets for one tx queue: a requeued one
-// alone, or one and at most budget more from the discipline. It gives their
-// number; 0 ends the run. dequeue_skb.
+// dequeueBatch fills the batch with packets for one tx queue: one and at most
+// budget more, all of them requeued or all from the discipline. It gives their
+// number; 0 ends the run. dequeue_skb, which takes a requeued one alone: here a
+// device may take a batch with one call, and have refused most of one.
 func (q *Qdisc) dequeueBatch(c *CPU, budget int) int {
 	var s Sum
 	from := &q.requeued
@@ -216,6 +217,7 @@ func (q *Qdisc) dequeueBatch(c *CPU, budget int) int {
 	q.take(c, p, &s)
 	switch {
 	case !fresh:
+		q.bulkRequeued(c, &s, budget)
 	case len(q.txqs) == 1:
 		q.bulkFast(c, &s, budget)
 	default:
@@ -233,6 +235,13 @@ func (q *Qdisc) dequeueBatch(c *CPU, budget int) int {
 func (q *Qdisc) take(c *CPU, p *packet.Packet, s *Sum) {
 	s.add(p)
 	c.batch.Push(p)
+}
+
+// bulkRequeued is bulkFast for what was requeued: all of one tx queue.
+func (q *Qdisc) bulkRequeued(c *CPU, s *Sum, budget int) {
+	for avail := q.txq(c.batch.Front()).Avail(); s.bytes < avail && s.n <= budget && q.requeued.Len() > 0; {
+		q.take(c, q.requeued.Pop(), s)
+	}
 }
 
 // bulkFast takes further packets for as long as DQL lets bytes go; the last

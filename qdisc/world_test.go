@@ -34,6 +34,7 @@ type device struct {
 	bounded bool // takes only what room says, and stops without
 	room    step.Uint32
 	limit   int // bytes that may be in flight, 0 = no DQL
+	avail   int // what DQL lets go whatever is in flight, 0 = by limit
 	flight  step.Uint32
 
 	sending bool           // somebody is in Send
@@ -175,7 +176,10 @@ func (d *device) Stopped() bool   { return d.xoff.Stopped() }
 func (d *device) Arm(*CPU, int64) {}
 
 func (d *device) Avail() int {
-	if d.limit == 0 {
+	switch {
+	case d.avail != 0:
+		return d.avail
+	case d.limit == 0:
 		return 1 << 20
 	}
 	return d.limit - int(d.flight.Load())
