@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"taprouter/classify"
 	"taprouter/forward"
 	"taprouter/packet"
@@ -58,7 +60,7 @@ type Dataplane struct {
 // has to deal with.
 type Event struct {
 	Port int
-	Err  error // tun.ErrGone: the device was deleted; or a *RefusedError
+	Err  error // tun.ErrGone: the device was deleted; or a *tun.ClosedError, a *RefusedError
 }
 
 // Lengths of the channels to the control plane. They never block a worker: a
@@ -304,8 +306,13 @@ func (dp *Dataplane) worker(id int) *Worker {
 // home is the worker that owns tx queue q's wake-ups.
 func (dp *Dataplane) home(q int) *Worker { return dp.workers[q%len(dp.workers)] }
 
-// gone reports that the port's device was deleted, once for each rx queue.
-func (dp *Dataplane) gone(port int) { dp.tell(Event{Port: port, Err: tun.ErrGone}) }
+// lost reports that the port's device was deleted, once for each queue that
+// says so, or that its connection has ended, once.
+func (dp *Dataplane) lost(port int, q *tun.Queue, errno unix.Errno) {
+	if err := q.Fail(errno); err != nil {
+		dp.tell(Event{Port: port, Err: err})
+	}
+}
 
 // tell hands e to the control plane.
 func (dp *Dataplane) tell(e Event) {

@@ -329,6 +329,29 @@ func (dp *Dataplane) watch(queues []*rxQueue) (err error) {
 	return err
 }
 
+// Connect gives a port whose queue is a socket's its connection, of which it
+// takes over the sockets: see tun.Queue.Connect. Until Disconnect the
+// port reads and writes; an Event says when the connection is of no use any more.
+func (dp *Dataplane) Connect(port int, rx, tx int) error {
+	return dp.quiesce(func() error {
+		q := dp.ports[port].rx[0]
+		if err := q.q.Connect(rx, tx); err != nil {
+			return err
+		}
+		return q.worker.poller.Watch(q.q, q.token)
+	})
+}
+
+// Disconnect takes the connection away again and closes it. What waits for it
+// is dropped with reason.
+func (dp *Dataplane) Disconnect(port int, reason packet.Reason) {
+	dp.DetachPort(port, reason)
+	_ = dp.quiesce(func() error {
+		dp.ports[port].rx[0].q.Disconnect()
+		return nil
+	})
+}
+
 // Queues is the number of queues that the port was opened with.
 func (p *Port) Queues() int { return len(p.tx) }
 

@@ -342,6 +342,9 @@ func (t *TxQueue) refuse(l *packet.List, pkts []*packet.Packet) {
 // fail drops a packet that the device would not take and never will.
 func (t *TxQueue) fail(w *Worker, p *packet.Packet, errno unix.Errno) {
 	p.Drop = txReason(errno)
+	if p.Drop == packet.DropDeviceGone && t.q.IsSocket() { // a reader need not hear of it
+		t.port.dp.lost(t.port.Index, t.q, errno)
+	}
 	w.cpu.Drops.Push(p)
 }
 
@@ -349,7 +352,7 @@ func txReason(errno unix.Errno) packet.Reason {
 	switch errno {
 	case unix.EINVAL, unix.EMSGSIZE:
 		return packet.DropTxInval
-	case unix.EBADFD, unix.EBADF, unix.ENODEV, unix.EPIPE, unix.ECONNRESET:
+	case unix.EBADFD, unix.EBADF, unix.ENODEV, unix.EPIPE, unix.ECONNRESET, unix.ECONNREFUSED, unix.ENOTCONN, unix.ETIMEDOUT:
 		return packet.DropDeviceGone
 	}
 	return packet.DropTxError // EIO: the interface is down

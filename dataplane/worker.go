@@ -187,7 +187,7 @@ func (w *Worker) receive(rx *rxQueue) bool {
 		return true
 	case unix.EAGAIN:
 	default:
-		w.broken(rx)
+		w.broken(rx, errno)
 	}
 	rx.ready = false
 	return false
@@ -261,16 +261,19 @@ func (w *Worker) drop(p *packet.Packet) {
 	w.cache.Put(p)
 }
 
-// broken takes rx out of service after an error of its device.
-func (w *Worker) broken(rx *rxQueue) {
+// broken takes rx out of service after an error of its device or connection.
+func (w *Worker) broken(rx *rxQueue, errno unix.Errno) {
 	w.poller.Unwatch(rx.q)
-	w.dp.gone(int(rx.port))
+	w.dp.lost(int(rx.port), rx.q, errno)
 }
 
 // watch makes rx one of the queues that w reads. Called by control only.
 func (w *Worker) watch(rx *rxQueue) error {
 	rx.token = uint32(len(w.rx))
 	w.rx = append(w.rx, rx)
+	if !rx.q.Connected() {
+		return nil // Connect will watch it
+	}
 	return w.poller.Watch(rx.q, rx.token)
 }
 

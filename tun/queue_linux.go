@@ -17,6 +17,7 @@ type Queue struct {
 	raw    bool // frames start at the network header (TUN)
 
 	driver driver // reads and writes instead of us; nil for what we do ourselves
+	link   *link  // of a socket queue
 
 	_  [64]byte
 	rx rxSide
@@ -46,6 +47,10 @@ func (q *Queue) FD() int { return q.fd }
 
 // Close closes the queue; the kernel detaches it from its device.
 func (q *Queue) Close() error {
+	if q.link != nil {
+		q.Disconnect()
+		return q.driver.close()
+	}
 	if q.waitFD >= 0 {
 		_ = unix.Close(q.waitFD)
 	}

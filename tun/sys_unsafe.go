@@ -107,3 +107,84 @@ func (p *pollFD) readable() bool {
 	n, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&p.fd)), 1, uintptr(unsafe.Pointer(&p.zero)), 0, 0, 0)
 	return errno == 0 && n == 1
 }
+
+// A message is a list of pieces to be sent with one call. It belongs to one
+// thread and lies on the heap.
+type message struct {
+	iov iovecs
+	n   int
+	hdr unix.Msghdr
+}
+
+func (m *message) add(b []byte) {
+	m.iov.set(m.n, b)
+	m.n++
+}
+
+// send sends the pieces, or as many bytes of them as the socket has room for.
+func (m *message) send(fd int) (int, unix.Errno) {
+	m.hdr.Iov = &m.iov[0]
+	m.hdr.SetIovlen(m.n)
+	for {
+		n, _, errno := unix.RawSyscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(&m.hdr)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+		if errno != unix.EINTR {
+			return int(n), errno
+		}
+	}
+}
+
+func read(fd int, b []byte) (int, unix.Errno) {
+	for {
+		n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
+		if errno != unix.EINTR {
+			return int(n), errno
+		}
+	}
+}
+
+// one is an option's value.
+var one int32 = 1
+
+// quickAck acknowledges what was read at once: QEMU leaves Nagle's algorithm
+// on, so its next small frame would wait for an acknowledgement, which the
+// kernel delays by 40 ms. The kernel forgets the option (tcp(7), TCP_QUICKACK).
+func quickAck(fd int) {
+	_, _, _ = unix.RawSyscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.IPPROTO_TCP, unix.TCP_QUICKACK, uintptr(unsafe.Pointer(&one)), unsafe.Sizeof(one), 0)
+}
+
+// datagrams are several messages for one call, each of up to two pieces. They
+// belong to one thread and lie on the heap.
+type datagrams struct {
+	hdr [packet.MaxBatch]unix.Mmsghdr
+	iov [packet.MaxBatch][2]unix.Iovec
+}
+
+// set makes message i of a head and, unless it is empty, a tail.
+func (d *datagrams) set(i int, head, tail []byte) {
+	iov := &d.iov[i]
+	iov[0].Base = unsafe.SliceData(head)
+	iov[0].SetLen(len(head))
+	iov[1].Base = unsafe.SliceData(tail)
+	iov[1].SetLen(len(tail))
+	d.hdr[i].Hdr.Iov = &iov[0]
+	d.hdr[i].Hdr.SetIovlen(2)
+}
+
+// send sends messages from to end-1, or the first few of them.
+func (d *datagrams) send(fd, from, end int) (int, unix.Errno) {
+	return d.call(unix.SYS_SENDMMSG, fd, from, end, unix.MSG_NOSIGNAL)
+}
+
+// recv fills messages 0 to n-1, or as many as there are; Len is their length.
+func (d *datagrams) recv(fd, n int) (int, unix.Errno) {
+	return d.call(unix.SYS_RECVMMSG, fd, 0, n, 0)
+}
+
+func (d *datagrams) call(nr uintptr, fd, from, end, flags int) (int, unix.Errno) {
+	for {
+		n, _, errno := unix.RawSyscall6(nr, uintptr(fd), uintptr(unsafe.Pointer(&d.hdr[from])), uintptr(end-from), uintptr(flags|unix.MSG_DONTWAIT), 0, 0)
+		if errno != unix.EINTR {
+			return int(n), errno
+		}
+	}
+}

@@ -35,9 +35,23 @@ func Pair(t testing.TB, vnetLen int) (*tun.Queue, *Peer) {
 			}
 		}
 	}
-	p := &Peer{t: t, FD: fds[1]}
-	t.Cleanup(func() { unix.Close(p.FD) })
-	return tun.NewQueue(fds[0], vnetLen), p
+	return tun.NewQueue(fds[0], vnetLen), NewPeer(t, fds[1])
+}
+
+// NewPeer makes a peer of a non-blocking socket, which is closed at the end of
+// the test.
+func NewPeer(t testing.TB, fd int) *Peer {
+	p := &Peer{t: t, FD: fd}
+	t.Cleanup(p.Close)
+	return p
+}
+
+// Close ends the peer; a second time it does nothing.
+func (p *Peer) Close() {
+	if p.FD >= 0 {
+		unix.Close(p.FD)
+		p.FD = -1
+	}
 }
 
 // Send writes one frame, its vnet header included, into the queue's rx ring.
