@@ -46,6 +46,7 @@ var arrows = map[string][]string{
 	"control/config":  {"control/tc", "qdisc"},
 	"control/hostnet": {"control/config"},
 	"control/neigh":   {"fib", "packet"},
+	"control/peer":    {"control/config"},
 	"control/api":     {"control/config", "control/tc"},
 	"control/metrics": {"control/api"},
 
@@ -60,7 +61,7 @@ var arrows = map[string][]string{
 	},
 	"cmd/router": {
 		"packet", "tun", "classify", "forward", "fib", "xpsflow", "qdisc", "bql", "dataplane",
-		"control/api", "control/config", "control/hostnet", "control/metrics", "control/neigh", "control/tc",
+		"control/api", "control/config", "control/hostnet", "control/metrics", "control/neigh", "control/peer", "control/tc",
 		"bench", "demo", "internal/traffic", "internal/vm",
 	},
 	"test/netns":       {},

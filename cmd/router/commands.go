@@ -34,7 +34,7 @@ for namespaces CAP_SYS_ADMIN, and for a steering that is not kernel CAP_BPF.
   memory: {pool: 128MiB, huge: auto}   # of packets; huge pages: see router help memory
   ports:
     - name: tapa                  # the netdev's name
-      type: tap                   # tap | tun
+      type: tap                   # tap | tun | socket
       backend: native             # or water (no offloads), wireguard (tun only): libraries, for comparison
       queues: 2                   # default: workers
       netns: ns1                  # the netdev goes there; create: true makes it
@@ -74,8 +74,13 @@ for namespaces CAP_SYS_ADMIN, and for a steering that is not kernel CAP_BPF.
         delay: 0ms                # up to 10s
         overhead: ethernet        # or 0 to 256 bytes a packet; default 0
         shared: true              # one line for all tx queues; default one each
+    - name: vm1                   # QEMU's -netdev stream or dgram instead of a netdev; needs no right
+      type: socket
+      stream: {listen: /run/vm1.sock}      # or connect: PATH, or connect: "127.0.0.1:5555"
+      # or dgram: {local: PATH, remote: PATH}
+      sndbuf: 64KiB               # the socket's send buffer; default the system's
   bridges:
-    - {name: br0, ports: [tapb], ageing_time: 300s, fdb_max: 4096}
+    - {name: br0, ports: [tapb, vm1], ageing_time: 300s, fdb_max: 4096}
   routes:
     - {to: 10.1.0.0/16, via: 10.99.1.9}`,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"taprouter/control/hostnet"
+	"taprouter/control/peer"
 	"taprouter/dataplane"
 	"taprouter/forward"
 	"taprouter/packet"
@@ -17,7 +18,8 @@ import (
 type linkState struct {
 	Up     bool
 	Gone   bool
-	Reason string // why it is not up
+	Reason string     // why it is not up
+	Socket peer.State // of a socket port
 	MAC    string
 	MTU    int
 }
@@ -47,8 +49,10 @@ func (r *router) watchLinks(ctx context.Context) {
 	events := make(chan linkEvent, 64)
 	names, watching := r.watchNames(ctx)
 	followers := make([]*follower, len(r.ports))
-	for i := range r.ports {
-		followers[i] = r.follow(ctx, i, events)
+	for i, p := range r.ports {
+		if p.queue == nil {
+			followers[i] = r.follow(ctx, i, events)
+		}
 	}
 	var closing sync.WaitGroup
 	defer func() {
@@ -69,16 +73,7 @@ func (r *router) watchLinks(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case e := <-r.dp.Events():
-			// The descriptor decides: the event may be about a device before this.
-			_, err := r.ports[e.Port].device().CurrentName()
-			var refused *dataplane.RefusedError
-			switch {
-			case errors.Is(err, tun.ErrGone):
-				r.lose(e.Port, "the device was deleted")
-			case errors.As(e.Err, &refused):
-				slog.Warn("superpackets refused by the device go out in segments", "port", r.ports[e.Port].conf.Name,
-					"shape", refused.Shape.Names()[0], "error", e.Err, "off", refused.Off)
-			}
+			r.heard(e)
 		case name := <-names:
 			r.forget(name)
 			for _, p := range r.ports {
@@ -92,6 +87,26 @@ func (r *router) watchLinks(ctx context.Context) {
 			closing.Go(e.from.close) // it may be waiting to give us an event
 			followers[e.port] = r.follow(ctx, e.port, events)
 		}
+	}
+}
+
+// heard is for what the workers say of a port.
+func (r *router) heard(e dataplane.Event) {
+	p := r.ports[e.Port]
+	var closed *tun.ClosedError
+	if errors.As(e.Err, &closed) {
+		p.peer.Lost(closed)
+		return
+	}
+	// The descriptor decides: the event may be about a device before this.
+	_, err := p.device().CurrentName()
+	var refused *dataplane.RefusedError
+	switch {
+	case errors.Is(err, tun.ErrGone):
+		r.lose(e.Port, "the device was deleted")
+	case errors.As(e.Err, &refused):
+		slog.Warn("superpackets refused by the device go out in segments", "port", p.conf.Name,
+			"shape", refused.Shape.Names()[0], "error", e.Err, "off", refused.Off)
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"taprouter/control/config"
 	"taprouter/control/hostnet"
 	"taprouter/control/neigh"
+	"taprouter/control/peer"
 	"taprouter/dataplane"
 	"taprouter/fib"
 	"taprouter/forward"
@@ -50,9 +51,11 @@ type router struct {
 // A hostPort is a port as the control plane sees it.
 type hostPort struct {
 	conf    *config.Port
-	index   int  // of the port
-	ifindex int  // of the netdev, in the namespace where it is; watchLinks only, after open
-	again   bool // the namespace has come again, or its like, since the last open; watchLinks only
+	index   int        // of the port
+	queue   *tun.Queue // of a socket port, which has no device
+	peer    *peer.Peer // likewise
+	ifindex int        // of the netdev, in the namespace where it is; watchLinks only, after open
+	again   bool       // the namespace has come again, or its like, since the last open; watchLinks only
 
 	mu   sync.Mutex
 	dev  *tun.Device // guarded by mu: another one after the port has come back
@@ -111,6 +114,9 @@ func newRouter(c *config.Config, faults map[string]dataplane.Shape) (r *router, 
 // there.
 func (r *router) open(h *hostPort, create bool) error {
 	p := h.conf
+	if p.Type == config.SocketType {
+		return h.openSocket()
+	}
 	ns, created, err := hostnet.Ensure(p.NetNS, create)
 	if err != nil {
 		return err
@@ -174,7 +180,7 @@ func (r *router) dataplaneConfig() dataplane.Config {
 	for _, p := range r.ports {
 		mode, _ := xpsflow.ParseMode(p.conf.XPS.Mode) // checked by config
 		pc := dataplane.PortConfig{
-			Name: p.conf.Name, Queues: p.device().Queues(), TxQueueLen: p.conf.TxQueueLen,
+			Name: p.conf.Name, Queues: p.queues(), TxQueueLen: p.conf.TxQueueLen,
 			Qdisc: p.conf.Qdisc.Root, Child: p.conf.Qdisc.Child, Line: dataplane.LineConfig(p.conf.Line),
 			FlowTable: p.conf.XPS.FlowTableCnt, FlowMode: mode, GRO: p.conf.GRO, Fault: r.faults[p.conf.Name],
 		}
@@ -244,6 +250,11 @@ func (r *router) run(ctx context.Context, l net.Listener) error {
 	wg.Go(func() { r.ageTables(ctx) })
 	for i := range r.conf.Bridges {
 		wg.Go(func() { r.watchFlaps(ctx, i) })
+	}
+	for _, p := range r.ports {
+		if p.peer != nil {
+			wg.Go(func() { p.peer.Run(ctx, &socketPort{r, p.index}) })
+		}
 	}
 	wg.Go(func() {
 		if serving = api.Serve(ctx, l, r); serving != nil {
@@ -322,10 +333,7 @@ func (r *router) close() (err error) {
 		r.dp = nil
 	}
 	for _, p := range r.ports {
-		if p.dev == nil {
-			continue // it could not be opened
-		}
-		if err := p.dev.Close(); err != nil {
+		if err := p.close(); err != nil {
 			slog.Warn("close", "port", p.conf.Name, "error", err)
 		}
 	}

@@ -57,8 +57,11 @@ func (r *router) Links() []api.Link {
 		c := h.conf
 		l := api.Link{
 			Index: i, Name: c.Name, Type: c.Type, Backend: c.Backend, OperState: "DOWN", Reason: state.Reason, MTU: cmp.Or(state.MTU, c.MTU),
-			TxQueueLen: r.dp.TxQueueLen(i), Steering: dev.Steering().String(), HostMAC: state.MAC, NetNS: c.NetNS, Master: c.Bridge, HostBridge: c.Host.Bridge,
-			Addresses: texts(c.Addresses), VnetHdr: dev.VnetLen > 0, Offloads: dev.Offloads.Names(),
+			TxQueueLen: r.dp.TxQueueLen(i), Steering: config.SteerKernel, HostMAC: state.MAC, NetNS: c.NetNS, Master: c.Bridge, HostBridge: c.Host.Bridge,
+			Addresses: texts(c.Addresses), Socket: c.Socket.String(), SocketState: string(state.Socket), Offloads: []string{},
+		}
+		if dev != nil {
+			l.Steering, l.VnetHdr, l.Offloads = dev.Steering().String(), dev.VnetLen > 0, dev.Offloads.Names()
 		}
 		if !c.MAC.IsZero() {
 			l.MAC = c.MAC.String()
@@ -109,6 +112,9 @@ func (r *router) linkCounters(l *api.Link, h *hostPort, i int) {
 	}
 	for _, n := range r.dp.Drops(i) {
 		l.Dropped += n
+	}
+	if h.queue != nil {
+		return
 	}
 	if link, problems, err := h.find(); err == nil {
 		l.KernelDrop = link.Stats.TxDropped // its own ring was full before we read it
@@ -330,7 +336,10 @@ func (r *router) SetQueues(dev string, n int) error {
 	}
 	r.changing.Lock() // the device stays the same meanwhile
 	defer r.changing.Unlock()
-	d := h.device()
+	d, err := h.netdev()
+	if err != nil {
+		return err
+	}
 	return r.dp.SetQueues(dev, n, d.Attach, d.Detach)
 }
 
@@ -349,12 +358,15 @@ func (r *router) SetSteering(dev, how string) error {
 	if err != nil {
 		return err
 	}
-	for _, h := range r.ports {
-		if h.conf.Name == dev {
-			return hostnet.Explain(h.device().SetSteering(s), hostnet.BPF)
-		}
+	h, err := r.port(dev)
+	if err != nil {
+		return err
 	}
-	return fmt.Errorf("there is no port %q", dev)
+	d, err := h.netdev()
+	if err != nil {
+		return err
+	}
+	return hostnet.Explain(d.SetSteering(s), hostnet.BPF)
 }
 
 // SetBQL is `router bql set dev X queue N KEY VALUE`.

@@ -82,6 +82,9 @@ func PrintLinks(w io.Writer, all []Link, stats bool) {
 			}
 			fmt.Fprintf(w, "    %s %s\n", family, a)
 		}
+		if l.Socket != "" {
+			fmt.Fprintf(w, "    %s: %s\n", l.Socket, l.SocketState)
+		}
 		if l.Reason != "" {
 			fmt.Fprintf(w, "    %s\n", l.Reason)
 		}

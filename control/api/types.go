@@ -77,38 +77,40 @@ type Totals struct {
 
 // A Link is a port.
 type Link struct {
-	Index      int      `json:"ifindex"` // the router's own numbering
-	Name       string   `json:"ifname"`
-	Type       string   `json:"type"`
-	Backend    string   `json:"backend"`   // what reads and writes the device: native, water or wireguard
-	OperState  string   `json:"operstate"` // UP, DOWN or GONE
-	Reason     string   `json:"reason,omitempty"`
-	MTU        int      `json:"mtu"`
-	TxQueueLen int      `json:"txqlen"`
-	MAC        string   `json:"address,omitempty"`      // ours
-	HostMAC    string   `json:"host_address,omitempty"` // the netdev's
-	NetNS      string   `json:"netns,omitempty"`
-	Master     string   `json:"master,omitempty"`      // our bridge
-	HostBridge string   `json:"host_bridge,omitempty"` // the kernel's, which the netdev joins
-	Problems   []string `json:"problems,omitempty"`    // what keeps frames from passing between the port and that
-	Addresses  []string `json:"addr_info"`
-	VnetHdr    bool     `json:"vnet_hdr"`
-	Offloads   []string `json:"offloads"` // what the kernel granted: it may send us such frames
-	Accept     []string `json:"accept"`   // what the reader takes from us
-	Software   []string `json:"software"` // what is done in software at egress
-	Segments   uint64   `json:"software_segments"`
-	Checksums  uint64   `json:"software_checksums"`
-	GRO        bool     `json:"gro"`               // what the port reads is merged
-	GROTrains  uint64   `json:"gro_superpackets"`  // made of packets that were read
-	GROMerged  uint64   `json:"gro_merged"`        // packets that went into one behind its first
-	GROBadCsum uint64   `json:"gro_bad_checksum"`  // not merged, as their checksum is wrong
-	GSORefused uint64   `json:"gso_refused"`       // superpackets that the device refused (EINVAL) and that went out in segments
-	GSOOff     []string `json:"gso_off"`           // shapes refused so often that they are segmented at once: tcp4, tcp6, udp
-	Dropped    uint64   `json:"dropped"`           // by the router, at or for this port
-	KernelDrop uint64   `json:"kernel_tx_dropped"` // by the TAP, before we could read
-	QueuesUsed int      `json:"queues_used"`       // the first so many of Queues
-	Steering   string   `json:"steering"`          // how the kernel chooses the queue towards us: kernel, random, hash or queue
-	Queues     []Queue  `json:"queues"`
+	Index       int      `json:"ifindex"` // the router's own numbering
+	Name        string   `json:"ifname"`
+	Type        string   `json:"type"`
+	Backend     string   `json:"backend"`   // what reads and writes the device: native, water or wireguard
+	OperState   string   `json:"operstate"` // UP, DOWN or GONE
+	Reason      string   `json:"reason,omitempty"`
+	Socket      string   `json:"socket,omitempty"`       // of a socket port: how it reaches its peer
+	SocketState string   `json:"socket_state,omitempty"` // listening, connected, or down and to be tried again
+	MTU         int      `json:"mtu"`
+	TxQueueLen  int      `json:"txqlen"`
+	MAC         string   `json:"address,omitempty"`      // ours
+	HostMAC     string   `json:"host_address,omitempty"` // the netdev's
+	NetNS       string   `json:"netns,omitempty"`
+	Master      string   `json:"master,omitempty"`      // our bridge
+	HostBridge  string   `json:"host_bridge,omitempty"` // the kernel's, which the netdev joins
+	Problems    []string `json:"problems,omitempty"`    // what keeps frames from passing between the port and that
+	Addresses   []string `json:"addr_info"`
+	VnetHdr     bool     `json:"vnet_hdr"`
+	Offloads    []string `json:"offloads"` // what the kernel granted: it may send us such frames
+	Accept      []string `json:"accept"`   // what the reader takes from us
+	Software    []string `json:"software"` // what is done in software at egress
+	Segments    uint64   `json:"software_segments"`
+	Checksums   uint64   `json:"software_checksums"`
+	GRO         bool     `json:"gro"`               // what the port reads is merged
+	GROTrains   uint64   `json:"gro_superpackets"`  // made of packets that were read
+	GROMerged   uint64   `json:"gro_merged"`        // packets that went into one behind its first
+	GROBadCsum  uint64   `json:"gro_bad_checksum"`  // not merged, as their checksum is wrong
+	GSORefused  uint64   `json:"gso_refused"`       // superpackets that the device refused (EINVAL) and that went out in segments
+	GSOOff      []string `json:"gso_off"`           // shapes refused so often that they are segmented at once: tcp4, tcp6, udp
+	Dropped     uint64   `json:"dropped"`           // by the router, at or for this port
+	KernelDrop  uint64   `json:"kernel_tx_dropped"` // by the TAP, before we could read
+	QueuesUsed  int      `json:"queues_used"`       // the first so many of Queues
+	Steering    string   `json:"steering"`          // how the kernel chooses the queue towards us: kernel, random, hash or queue
+	Queues      []Queue  `json:"queues"`
 }
 
 // A Queue is one rx and tx queue of a link, in wire packets and frame bytes.

@@ -18,6 +18,7 @@ func (d *decoder) check(c *Config) {
 			d.checkPort(p, c.Workers)
 		}
 	}
+	d.checkSockets(c)
 	for i := range c.Bridges {
 		d.checkBridge(c, &c.Bridges[i])
 	}
@@ -55,6 +56,7 @@ func (d *decoder) checkPort(p *Port, workers int) {
 	if p.Type == TUN {
 		d.checkTUN(p)
 	}
+	d.checkSocket(p)
 	d.checkBackend(p)
 	if p.Create && p.NetNS == "" {
 		d.errorAt(&p.Create, "port %s: create makes a missing namespace, but none is named; add netns: NAME", p.Name)

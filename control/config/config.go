@@ -62,8 +62,9 @@ const (
 
 // Kinds of ports, backends, flow table modes, kinds of pages, steerings, qdiscs and routes, as the file spells them.
 const (
-	TAP = "tap"
-	TUN = "tun"
+	TAP        = "tap"
+	TUN        = "tun"
+	SocketType = "socket"
 
 	Native    = "native"
 	Water     = "water"
@@ -94,10 +95,11 @@ const (
 	Unreachable = "unreachable"
 )
 
-// A Port is one TUN or TAP device.
+// A Port is one TUN or TAP device, or a socket.
 type Port struct {
 	Name       string // of the netdev
-	Type       string // TAP or TUN
+	Type       string // TAP, TUN or SocketType
+	Socket     Socket // of a SocketType
 	Backend    string // what reads and writes the device: Native, Water or Wireguard
 	Queues     int
 	NetNS      string // the netdev goes there; empty: it stays where we are
@@ -111,7 +113,7 @@ type Port struct {
 	VnetHdr    bool
 	Accept     Accept
 	GRO        bool // merge what the port reads
-	SndBuf     int  // bytes of TUNSETSNDBUF, 0 = unlimited
+	SndBuf     int  // bytes of TUNSETSNDBUF, 0 = unlimited; of a socket's SO_SNDBUF, 0 = the system's
 	NAPI       bool
 	// Backpressure asks that the kernel stop its senders when it holds
 	// TxQueueLen frames for us, where it else drops: IFF_BACKPRESSURE.
@@ -122,6 +124,25 @@ type Port struct {
 	Steering     string // how the kernel chooses the queue towards us: SteerKernel, SteerRandom, SteerHash or SteerQueue
 
 	Bridge string // the bridge that lists this port, if any
+}
+
+// A Socket is how a port reaches the process that is its other side. An
+// address is an absolute path, or host:port on the loopback; those of
+// datagrams are paths. A stream has Listen or Connect, datagrams have Local
+// and Remote.
+type Socket struct{ Listen, Connect, Local, Remote string }
+
+// String writes s as it is configured.
+func (s Socket) String() string {
+	switch {
+	case s.Listen != "":
+		return "stream listen " + s.Listen
+	case s.Connect != "":
+		return "stream connect " + s.Connect
+	case s.Local != "":
+		return "dgram local " + s.Local + " remote " + s.Remote
+	}
+	return ""
 }
 
 // A Host is the kernel's side of a port.

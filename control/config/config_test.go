@@ -42,8 +42,10 @@ ports:
     steering: hash
   - {name: tapb, type: tap, queues: 1, qdisc: {kind: mq}, host: {bridge: br-vm0, create: true}}
   - {name: tun0, type: tun, vnet_hdr: false, addresses: [10.99.3.1/31]}
+  - {name: vm1, type: socket, stream: {listen: /run/vm1.sock}, sndbuf: 64KiB, mac: "02:00:00:00:0c:01"}
+  - {name: vm2, type: socket, dgram: {local: /run/a.sock, remote: /run/b.sock}, queues: 1, vnet_hdr: false, mac: "02:00:00:00:0c:02"}
 bridges:
-  - {name: br0, ports: [tapb], ageing_time: 10s, fdb_max: 100, mac: 02:00:00:00:0b:01, addresses: [10.99.2.254/24]}
+  - {name: br0, ports: [tapb, vm1, vm2], ageing_time: 10s, fdb_max: 100, mac: 02:00:00:00:0b:01, addresses: [10.99.2.254/24]}
 routes:
   - {to: 10.1.0.0/16, via: 10.99.2.9}
   - {to: "fd10::/16", via: "fe80::1", dev: tapa}
@@ -97,9 +99,15 @@ func TestFull(t *testing.T) {
 		}, {
 			Name: "tun0", Type: TUN, Backend: Native, Queues: 2, MTU: 1500, TxQueueLen: 1000, Addresses: prefixes("10.99.3.1/31"), Host: Host{Up: true, TxQueueLen: 3000},
 			Qdisc: mqOf(PfifoFast), XPS: XPS{FlowTableCnt: 4096, Mode: Inflight}, Steering: SteerKernel,
+		}, {
+			Name: "vm1", Type: SocketType, Socket: Socket{Listen: "/run/vm1.sock"}, Backend: Native, Queues: 1, MTU: 1500, TxQueueLen: 1000, SndBuf: 64 << 10,
+			MAC: MAC{2, 0, 0, 0, 0xc, 1}, Host: Host{Up: true, TxQueueLen: 3000}, Qdisc: Qdisc{Root: qdisc.Spec{Kind: PfifoFast}}, XPS: XPS{Mode: Inflight}, Steering: SteerKernel, Bridge: "br0",
+		}, {
+			Name: "vm2", Type: SocketType, Socket: Socket{Local: "/run/a.sock", Remote: "/run/b.sock"}, Backend: Native, Queues: 1, MTU: 1500, TxQueueLen: 1000,
+			MAC: MAC{2, 0, 0, 0, 0xc, 2}, Host: Host{Up: true, TxQueueLen: 3000}, Qdisc: Qdisc{Root: qdisc.Spec{Kind: PfifoFast}}, XPS: XPS{Mode: Inflight}, Steering: SteerKernel, Bridge: "br0",
 		}},
 		Bridges: []Bridge{{
-			Name: "br0", Ports: []string{"tapb"}, AgeingTime: 10 * time.Second, FDBMax: 100,
+			Name: "br0", Ports: []string{"tapb", "vm1", "vm2"}, AgeingTime: 10 * time.Second, FDBMax: 100,
 			MAC: MAC{2, 0, 0, 0, 0xb, 1}, MTU: 1500, Addresses: prefixes("10.99.2.254/24"),
 		}},
 		Routes: []Route{

@@ -31,10 +31,18 @@ func (d *decoder) fill(c *Config) {
 }
 
 func (d *decoder) fillPort(p *Port, workers int) {
+	if p.Type == SocketType { // what a socket has no use for
+		if !d.has(&p.Queues) {
+			p.Queues = 1
+		}
+		if !d.has(&p.VnetHdr) {
+			p.VnetHdr = false
+		}
+	}
 	if p.Queues == 0 {
 		p.Queues = min(workers, MaxQueues)
 	}
-	if p.MAC.IsZero() && p.Type == TAP {
+	if p.MAC.IsZero() && p.Type != TUN {
 		p.MAC = madeUpMAC("port", p.NetNS, p.Name)
 	}
 	if !d.has(&p.VnetHdr) && p.Backend == Water {

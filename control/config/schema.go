@@ -41,7 +41,9 @@ func port(p *Port) setter {
 	p.XPS = XPS{FlowTableCnt: DefaultFlowTable, Mode: Inflight}
 	return required(&p.Name, "a port", mapping("a port",
 		field{"name", ifname(&p.Name)},
-		field{"type", oneOf(&p.Type, TAP, TUN)},
+		field{"type", oneOf(&p.Type, TAP, TUN, SocketType)},
+		field{"stream", stream(&p.Socket)},
+		field{"dgram", dgram(&p.Socket)},
 		field{"backend", oneOf(&p.Backend, Native, Water, Wireguard)},
 		field{"queues", integer(&p.Queues, 1, MaxQueues)},
 		field{"netns", netnsName(&p.NetNS)},
