@@ -30,10 +30,12 @@ func Installed() error {
 	return nil
 }
 
-// A NIC is a virtio-net device of a machine and the TAP behind it. A TAP that
-// is not there QEMU makes, until it ends. MAC is what the guest sees.
+// A NIC is a virtio-net device of a machine and what is behind it: a TAP, which
+// QEMU makes, until it ends, if it is not there, or any other of QEMU's. MAC is
+// what the guest sees.
 type NIC struct {
 	TAP    string
+	Netdev string // in the place of a TAP: QEMU's -netdev, without its id
 	MAC    string
 	Queues int
 }
@@ -202,6 +204,9 @@ func (m *Machine) bootArgs(cfg Config) []string {
 }
 
 func (n *NIC) netdev(i int) string {
+	if n.Netdev != "" {
+		return fmt.Sprintf("%s,id=net%d", n.Netdev, i)
+	}
 	s := fmt.Sprintf("tap,id=net%d,ifname=%s,script=no,downscript=no,vhost=off", i, n.TAP)
 	if n.Queues > 1 {
 		s += fmt.Sprintf(",queues=%d", n.Queues)

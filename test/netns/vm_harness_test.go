@@ -104,14 +104,25 @@ func (n *Net) hostNS(queues int, guests ...string) {
 // boot boots guests at the same time. Guest k's eth0 is behind TAP qk in
 // br-k, which the router has made; it has the addresses that at gives it.
 func (n *Net) boot(queues int, at map[string][]string) map[string]*Machine {
+	n.t.Helper()
+	nics := map[string]vm.NIC{}
+	for k := range at {
+		n.must("h", "ip link set q"+k+" master br-"+k+" up")
+		nics[k] = vm.NIC{TAP: "q" + k, Queues: queues}
+	}
+	return n.bootWith(n.ns("h"), nics, at)
+}
+
+// bootWith boots guests whose QEMU is in namespace ns, ours if that is empty,
+// and whose eth0 is a device of these.
+func (n *Net) bootWith(ns string, nics map[string]vm.NIC, at map[string][]string) map[string]*Machine {
 	t := n.t
 	t.Helper()
 	all := map[string]*Machine{}
-	for k := range at {
-		n.must("h", "ip link set q"+k+" master br-"+k+" up")
+	for k, nic := range nics {
+		nic.MAC = guestMAC(k)
 		started, err := vm.Start(vm.Config{
-			Name: n.ns(k), Kernel: machines.kernel, Init: machines.init, NetNS: n.ns("h"), CPUs: queues, KVM: machines.kvm,
-			NICs: []vm.NIC{{TAP: "q" + k, MAC: guestMAC(k), Queues: queues}},
+			Name: n.ns(k), Kernel: machines.kernel, Init: machines.init, NetNS: ns, CPUs: nic.Queues, KVM: machines.kvm, NICs: []vm.NIC{nic},
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -170,47 +170,53 @@ func (r *Router) load() float64 {
 	return (r.usage().cpu - before.cpu).Seconds() / time.Since(begin).Seconds()
 }
 
-// paused stops guest b, with its QEMU, for 5 s. Meanwhile c sends to d at full
-// speed, to b, and to an address that nobody has, which floods all ports; it
-// does the same before and after. Then b works again. The floods alone cost the
-// router no more CPU with b paused (B21).
+// paused pauses guest b, whose TAP then drops what is left in it.
 func paused(t *testing.T, n *Net, r *Router, b *Machine) {
+	n.must("h", "ip link set qb txqueuelen 1000")
+	defer n.must("h", "ip link set qb txqueuelen 20000")
+	dropped := n.must("h", "cat /sys/class/net/qb/statistics/tx_dropped")
+	besidePaused(t, n, r, b, "10.99.0.2", n.dev("b"), func() {})
+	if now := n.must("h", "cat /sys/class/net/qb/statistics/tx_dropped"); now == dropped {
+		t.Errorf("what the paused guest did not take is not counted by its TAP: %s dropped before and after", now)
+	}
+}
+
+// besidePaused has a guest, at addr behind a port, stopped with its QEMU for 5
+// s, and calls look at the end of that. Meanwhile c sends to d at full speed, to
+// the guest, and to an address that nobody has, which floods all ports; it does
+// the same before and after. Then the guest works again. The floods alone cost
+// the router no more CPU with the guest paused (B21).
+func besidePaused(t *testing.T, n *Net, r *Router, guest *Machine, addr, port string, look func()) {
 	c, d := n.agent("c"), n.agent("d")
 	n.must("c", "ip neigh replace 10.99.0.200 lladdr 02:00:00:00:99:c8 dev @dev:c")
-	n.must("h", "ip link set qb txqueuelen 1000") // so that it drops what a paused guest leaves in it
-	defer n.must("h", "ip link set qb txqueuelen 20000")
-	n.ping("c", "10.99.0.2")
+	n.ping("c", addr)
 	ctx, cancel := context.WithCancel(t.Context())
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	defer cancel()
-	for _, to := range []string{"10.99.0.2:9", "10.99.0.200:9"} {
+	for _, to := range []string{addr + ":9", "10.99.0.200:9"} {
 		beside.Go(func() {
 			if _, err := c.SendUDP(ctx, traffic.UDPSend{To: to, Flows: 1, PPS: 500, Burst: 1, Size: 200, Duration: time.Minute}); err != nil && ctx.Err() == nil {
 				t.Error(err)
 			}
 		})
 	}
-	dropped := n.must("h", "cat /sys/class/net/qb/statistics/tx_dropped")
 	flooded := r.load()
 	// Other work on the machine slows single measurements down; a guest that
 	// holds the others up does it each time.
 	for try := 1; ; try++ {
-		with, without := sideBySide(t, c, d, r, b, flooded)
-		t.Logf("c to d: %.0f Mbit/s while b was paused, %.0f before and after: ratio %.2f", with, without, with/without)
+		with, without := sideBySide(t, c, d, r, guest, flooded, look)
+		t.Logf("c to d: %.0f Mbit/s during the pause, %.0f before and after: ratio %.2f", with, without, with/without)
 		if with >= 0.95*without {
 			break
 		}
 		if try == 3 {
-			t.Errorf("c to d had %.2f of its rate while guest b was paused", with/without)
+			t.Errorf("c to d had %.2f of its rate while the guest was paused", with/without)
 			break
 		}
 	}
-	if now := n.must("h", "cat /sys/class/net/qb/statistics/tx_dropped"); now == dropped {
-		t.Errorf("what the paused guest did not take is not counted by its TAP: %s dropped before and after", now)
-	}
 	var qdiscs []api.Qdisc
-	r.ask(&qdiscs, "qdisc", "show", "dev", n.dev("b"))
+	r.ask(&qdiscs, "qdisc", "show", "dev", port)
 	for _, q := range qdiscs {
 		if q.Qlen > 1000 {
 			t.Errorf("%d packets wait at the port of the guest", q.Qlen)
@@ -218,27 +224,28 @@ func paused(t *testing.T, n *Net, r *Router, b *Machine) {
 	}
 }
 
-// sideBySide gives the median rates of c to d, in Mbit/s, while b is paused for
-// 5 s and before and after that.
-func sideBySide(t *testing.T, c, d end, r *Router, b *Machine, flooded float64) (with, without float64) {
+// sideBySide gives the median rates of c to d, in Mbit/s, while the guest is
+// paused for 5 s and before and after that.
+func sideBySide(t *testing.T, c, d end, r *Router, guest *Machine, flooded float64, look func()) (with, without float64) {
 	var normal, during []float64
 	measure := func(rates *[]float64) { *rates = append(*rates, bulkFor(t, c, d, "10.99.0.4", 700*time.Millisecond)) }
 	for range 5 {
 		measure(&normal)
 	}
-	b.pause(func() {
+	guest.pause(func() {
 		for begin := time.Now(); time.Since(begin) < 5*time.Second; {
 			measure(&during)
 		}
 		now := r.load()
-		t.Logf("the floods cost the router %.1f %% of a core, with b paused %.1f %%", 100*flooded, 100*now)
+		t.Logf("the floods cost the router %.1f %% of a core, with the guest paused %.1f %%", 100*flooded, 100*now)
 		if now > flooded+0.05 {
-			t.Errorf("the router's CPU rose from %.1f to %.1f %% of a core when guest b was paused", 100*flooded, 100*now)
+			t.Errorf("the router's CPU rose from %.1f to %.1f %% of a core when the guest was paused", 100*flooded, 100*now)
 		}
+		look()
 	})
 	begin := time.Now()
-	b.reach("10.99.0.3")
-	t.Logf("b answers %v after it goes on", time.Since(begin))
+	guest.reach("10.99.0.3")
+	t.Logf("the guest answers %v after it goes on", time.Since(begin))
 	for range 5 {
 		measure(&normal)
 	}
