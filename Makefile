@@ -10,7 +10,7 @@ export GOFLAGS := $(strip $(GOFLAGS) -buildvcs=false)
 # Real namespaces are tested by make test and make soak only, all else anywhere.
 UNIT   = $$(go list ./... | grep -v /test/netns)
 # The tests in namespaces that run a second time under the race detector.
-RACY   = Order|Fragments|ICMPErrors|LiveChanges|Kill|Deleted|ComesBack|Malformed|DeviceMoves|PingRouter|Steering|LinkDown
+RACY   = Order|Fragments|ICMPErrors|LiveChanges|Kill|Deleted|ComesBack|Malformed|DeviceMoves|PingRouter|Steering
 DEMO   ?=
 # make plot draws this file, the output of router bench with --json.
 JSON   ?= out.json
