@@ -525,10 +525,10 @@ func TestLinesUnderTraffic(t *testing.T) {
 	defer func() { close(moving); <-done }()
 	seen := map[uint16]map[uint32]bool{}
 	for got, idle := 0, 0; got < flows*each-r.dropped(1); {
-		any := false
+		came := false
 		for _, p := range r.peers[1] {
 			for b := p.Recv(0); b != nil; b = p.Recv(0) {
-				any = true
+				came = true
 				f, seq := flowSeq(b)
 				if f == 0 {
 					continue
@@ -543,7 +543,7 @@ func TestLinesUnderTraffic(t *testing.T) {
 				got++
 			}
 		}
-		if any {
+		if came {
 			idle = 0
 		} else if idle++; idle > 3000 {
 			t.Fatalf("%d of %d came: %+v, drops %v", got, flows*each, r.dp.Totals(), r.dp.Drops(1))

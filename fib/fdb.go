@@ -45,14 +45,14 @@ type fdbSlot struct {
 	seen atomic.Int64 // batch clock, ns, or static
 }
 
-// NewFDB makes a table for max addresses. seed keys the hash, so that nobody
+// NewFDB makes a table for limit addresses. seed keys the hash, so that nobody
 // can choose addresses that collide.
-func NewFDB(max int, seed uint64) *FDB {
+func NewFDB(limit int, seed uint64) *FDB {
 	size := 8
-	for size < 2*max {
+	for size < 2*limit {
 		size *= 2
 	}
-	return &FDB{slots: make([]fdbSlot, size), mask: uint64(size - 1), seed: seed, max: max, flaps: flapWatch{reports: make(chan Flap, 1)}}
+	return &FDB{slots: make([]fdbSlot, size), mask: uint64(size - 1), seed: seed, max: limit, flaps: flapWatch{reports: make(chan Flap, 1)}}
 }
 
 // MAC gives the first six bytes of b as a number, the first byte highest.

@@ -14,7 +14,8 @@ import (
 // ip_finish_output_gso does. It changes nothing if it cannot. Payload is
 // copied: this is the slow way for senders that do not look for the path's MTU.
 func (f *Forwarder) cut(p *packet.Packet, mtu int, out *packet.List) packet.Reason {
-	segs, why := p.Segs, packet.NotDropped
+	segs := p.Segs
+	var why packet.Reason
 	if p.Vnet.GSOType == packet.GSONone {
 		why = f.fragment(p, mtu, out)
 	} else {

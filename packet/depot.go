@@ -59,11 +59,11 @@ func (s *stack[T]) pop(mags []*magazine[T]) *magazine[T] {
 	}
 }
 
-// newDepot makes a depot of total objects in magazines of at most size; make
+// newDepot makes a depot of total objects in magazines of at most size; fresh
 // gives object i its memory.
-func newDepot[T any](total, size int, make func(i int) *T) *depot[T] {
+func newDepot[T any](total, size int, fresh func(i int) *T) *depot[T] {
 	// Small pools have small magazines, so that caches do not strand them.
-	d := &depot[T]{total: total, size: max(min(size, total/32), 1), make: make}
+	d := &depot[T]{total: total, size: max(min(size, total/32), 1), make: fresh}
 	d.grow(total / d.size)
 	return d
 }

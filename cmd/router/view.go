@@ -409,7 +409,7 @@ func (r *router) ReplaceQdisc(dev string, child int, kind, children string, opti
 }
 
 // spec makes a qdisc's from its options, the defaults being those of the MTU.
-func (h *hostPort) spec(kind string, options []string) (qdisc.Spec, error) {
+func (p *hostPort) spec(kind string, options []string) (qdisc.Spec, error) {
 	s := qdisc.Spec{Kind: kind}
 	if kind != config.FQ {
 		if len(options) > 0 {
@@ -417,9 +417,9 @@ func (h *hostPort) spec(kind string, options []string) (qdisc.Spec, error) {
 		}
 		return s, nil
 	}
-	h.mu.Lock()
-	s.FQ = qdisc.DefaultFQ(cmp.Or(h.link.MTU, h.conf.MTU))
-	h.mu.Unlock()
+	p.mu.Lock()
+	s.FQ = qdisc.DefaultFQ(cmp.Or(p.link.MTU, p.conf.MTU))
+	p.mu.Unlock()
 	_, err := tc.FQOptions(&s.FQ, options)
 	return s, err
 }

@@ -158,7 +158,7 @@ func (e *Echo) Close() {
 // Reach sends small datagrams to an Echo until one comes back: addresses,
 // routes and neighbours are then in place at both ends.
 func Reach(ctx context.Context, to string) error {
-	last := error(context.DeadlineExceeded)
+	last := context.DeadlineExceeded
 	for {
 		p, err := SendPings(ctx, Ping{To: to, Interval: 20 * time.Millisecond, Duration: 20 * time.Millisecond})
 		if p.Received > 0 {

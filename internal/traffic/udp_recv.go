@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"sync/atomic"
@@ -94,7 +95,7 @@ func (r *UDPReceiver) run() {
 
 func (r *UDPReceiver) take(b []byte, now time.Time) {
 	h, err := Open(b)
-	if err == ErrCorrupt {
+	if errors.Is(err, ErrCorrupt) {
 		r.corrupt++
 		return
 	}

@@ -20,13 +20,13 @@ const icmpPatience = 2 * time.Second
 // ping sends ICMP or ICMPv6 echo requests, each after the answer to the one
 // before, or after that did not come in time.
 func ping(ctx context.Context, c Echo) (p traffic.Pings, err error) {
-	network, any := "ip4:icmp", "0.0.0.0"
+	network, local := "ip4:icmp", "0.0.0.0"
 	var request, answer icmp.Type = ipv4.ICMPTypeEcho, ipv4.ICMPTypeEchoReply
 	if c.To.Is6() {
-		network, any = "ip6:ipv6-icmp", "::"
+		network, local = "ip6:ipv6-icmp", "::"
 		request, answer = ipv6.ICMPTypeEchoRequest, ipv6.ICMPTypeEchoReply
 	}
-	conn, err := icmp.ListenPacket(network, any)
+	conn, err := icmp.ListenPacket(network, local)
 	if err != nil {
 		return p, err
 	}

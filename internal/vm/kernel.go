@@ -38,7 +38,7 @@ type Kernel struct {
 }
 
 // ErrNoPackages says that Debian's packages cannot be had here.
-var ErrNoPackages = errors.New("Debian's packages cannot be had")
+var ErrNoPackages = errors.New("packages of Debian cannot be had")
 
 // CacheDir is where kernels are kept: taprouter/vm in the user's cache.
 func CacheDir() string {

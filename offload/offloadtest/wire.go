@@ -124,7 +124,7 @@ func (f Frame) Wire() (all [][]byte) {
 // Pseudo is the pseudo header of a frame's L4 (RFC 768, 9293, and 8200 8.1).
 func Pseudo(f []byte, l Layout) []byte {
 	ip := f[l.L3:l.L4]
-	addrs := ip[8:]
+	var addrs []byte
 	switch {
 	case l.EtherType == 0x0800:
 		addrs = ip[12:20]
