@@ -288,3 +288,40 @@ func (r *rig) hasRead(received uint64) {
 		time.Sleep(time.Millisecond)
 	}
 }
+
+// A peer that never reads is owed more than the pool has: its queue drops what
+// it has no room for, the other ports find buffers, and what was kept comes in
+// order when the peer reads after all.
+func TestPeerNeverReads(t *testing.T) {
+	r, peer := newSocketRig(t)
+	const n = 20_000 // of 8192 heads
+	r.send(0, 1, 7, n)
+	until := time.Now().Add(10 * time.Second)
+	dropped := func() uint64 { return r.dp.Drops(1)[packet.DropQdisc] }
+	for dropped() < n-4000 { // 1000 are queued, some are in the socket
+		if time.Now().After(until) {
+			t.Fatalf("%d of %d dropped", dropped(), n)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	r.pass(2000)
+	for r.dp.Totals().Received < n+2000+3 {
+		if time.Now().After(until) {
+			t.Fatal("reading ended")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	left := n - int(dropped())
+	last := -1
+	for _, f := range r.take(peer, left) {
+		_, seq := flowSeq(f)
+		if int(seq) <= last {
+			t.Fatalf("%d came after %d", seq, last)
+		}
+		last = int(seq)
+		left--
+	}
+	if tot := r.dp.Totals(); left != 0 || !tot.Balanced() || tot.Dropped != dropped() {
+		t.Errorf("%d are missing; %+v", left, tot)
+	}
+}

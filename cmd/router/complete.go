@@ -116,10 +116,12 @@ func completeFile(*cobra.Command, []string, string) ([]string, cobra.ShellCompDi
 
 // completeName proposes the routers that have a socket.
 func completeName(*cobra.Command, []string, string) (names []string, _ cobra.ShellCompDirective) {
-	entries, _ := os.ReadDir(api.Dir)
-	for _, e := range entries {
-		if name, ok := strings.CutSuffix(e.Name(), ".sock"); ok {
-			names = append(names, name)
+	for _, d := range api.Dirs() {
+		entries, _ := os.ReadDir(d)
+		for _, e := range entries {
+			if name, ok := strings.CutSuffix(e.Name(), ".sock"); ok {
+				names = append(names, name)
+			}
 		}
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp

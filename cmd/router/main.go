@@ -152,7 +152,7 @@ usage or configuration, 2 refused by the system, 3 checks of the demo or a bench
 	root.SetErr(stderr)
 	root.CompletionOptions.HiddenDefaultCmd = true
 	f := root.PersistentFlags()
-	f.StringVar(&o.name, "name", "router", "name of the router; its socket is /run/taprouter/NAME.sock")
+	f.StringVar(&o.name, "name", "router", "name of the router; its socket is /run/taprouter/NAME.sock, or a user's in $XDG_RUNTIME_DIR/taprouter")
 	f.BoolVarP(&o.json, "json", "j", false, "print JSON")
 	f.BoolVarP(&o.pretty, "pretty", "p", false, "with -j: print it indented")
 	f.BoolVarP(&o.stats, "statistics", "s", false, "print statistics too")

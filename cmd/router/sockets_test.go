@@ -289,6 +289,44 @@ func TestSocketAddressTaken(t *testing.T) {
 	}
 }
 
+// A port that listens has one peer at a time: the next one waits with what it
+// has sent, and is served when the first has gone.
+func TestSecondPeerWaits(t *testing.T) {
+	dir := t.TempDir()
+	r := sockets(t, fmt.Sprintf("version: 1\nworkers: 1\nports:\n  - {name: a, type: socket, stream: {listen: %[1]s/a.sock}}\n"+
+		"  - {name: b, type: socket, stream: {listen: %[1]s/b.sock}}\nbridges: [{name: br0, ports: [a, b]}]\n", dir))
+	dial := func(name string) *guest {
+		conn, err := net.Dial("unix", dir+"/"+name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		return &guest{t, conn, true, nil}
+	}
+	first, b := dial("a.sock"), dial("b.sock")
+	r.connected(t, 0)
+	r.connected(t, 1)
+	second := dial("a.sock")
+	waiting := ether(0xff, 9, 60, "waiting")
+	second.send(waiting)
+	for i := range 20 {
+		want := ether(0xff, 1, 60, fmt.Sprint("first ", i))
+		first.send(want)
+		if f := b.recv(5 * time.Second); !bytes.Equal(f, want) {
+			t.Fatalf("%x came of the first peer's %q", f, want)
+		}
+	}
+	if f := b.recv(50 * time.Millisecond); f != nil {
+		t.Fatalf("%x came while the first peer was there", f)
+	}
+	b.conn.SetReadDeadline(time.Time{})
+	first.conn.Close()
+	if f := b.recv(5 * time.Second); !bytes.Equal(f, waiting) {
+		t.Fatalf("%x came of the second peer", f)
+	}
+	r.connected(t, 0)
+}
+
 // QEMU itself is the peer: a hub of its own joins a port that listens, one
 // that connects, and one of datagrams, and passes frames on between them.
 func TestQEMUHub(t *testing.T) {

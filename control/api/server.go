@@ -17,12 +17,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dir is where control sockets lie.
-const Dir = "/run/taprouter"
-
-// SocketPath is the control socket of the router with this name.
-func SocketPath(name string) string { return filepath.Join(Dir, name+".sock") }
-
 // ErrRunning says that another router holds the name.
 var ErrRunning = errors.New("a router with this name is running")
 
@@ -32,15 +26,16 @@ func Listen(name string) (net.Listener, error) {
 	if name == "" || name != filepath.Base(name) {
 		return nil, fmt.Errorf("api: name %q: want a plain file name", name)
 	}
-	if err := os.MkdirAll(Dir, 0o755); err != nil {
+	dir, err := makeDir()
+	if err != nil {
 		return nil, fmt.Errorf("api: %w", err)
 	}
-	unlock, err := lockDir()
+	unlock, err := lockDir(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	path := SocketPath(name)
+	path := filepath.Join(dir, name+".sock")
 	if c, err := net.Dial("unix", path); err == nil {
 		c.Close()
 		return nil, fmt.Errorf("%w: %s; give another --name", ErrRunning, name)
@@ -52,9 +47,6 @@ func Listen(name string) (net.Listener, error) {
 	old := unix.Umask(0o117) // from its first moment the socket is 0660
 	defer unix.Umask(old)
 	l, err := net.Listen("unix", path)
-	if errors.Is(err, os.ErrPermission) {
-		return nil, fmt.Errorf("api: no permission to make %s: be root (the router needs CAP_NET_ADMIN too), or make %s writable: %w", path, Dir, err)
-	}
 	if err != nil {
 		return nil, fmt.Errorf("api: %w", err)
 	}
@@ -65,8 +57,8 @@ func Listen(name string) (net.Listener, error) {
 // at once could each take the other's socket for stale: nobody answers
 // between bind and listen. Any user can hold that lock, but a router has it
 // for no more than a moment: after a second it goes on without.
-func lockDir() (unlock func(), err error) {
-	d, err := os.Open(Dir)
+func lockDir(dir string) (unlock func(), err error) {
+	d, err := os.Open(dir)
 	if err != nil {
 		return nil, fmt.Errorf("api: %w", err)
 	}
