@@ -27,7 +27,7 @@ type CPU struct {
 	// to a tx queue; empty otherwise.
 	batch packet.List
 
-	// How often it looks for a run bit before it leaves its packets, and how
+	// How long it waits for a run bit before it leaves its packets, and how
 	// often that was in vain when it had no patience left.
 	patience, inVain int
 

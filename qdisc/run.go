@@ -20,8 +20,9 @@ const (
 	// slowBulk is how many further packets a root qdisc takes out for the
 	// queue that it serves (try_bulk_dequeue_skb_slow).
 	slowBulk = 8
-	// How often a sender looks whether the run bit is free, a few ns each.
-	minPatience, maxPatience = 64, 2048
+	// How long a sender waits for the run bit before his first look and his
+	// last, in turns of an empty loop, a fraction of a ns each.
+	minPatience, maxPatience = 512, 8192
 	// tryAgain is after how many attempts without patience a sender has it again.
 	tryAgain = 256
 )
@@ -71,8 +72,12 @@ func (q *Qdisc) try() bool { return q.lock.Load() == 0 && q.lock.CompareAndSwap(
 // wait tries for a moment to become the one who drains: where the device is
 // quick, that comes sooner than the packets would get over to the CPU of the
 // one who drains now. The moment grows as it is of use, and shrinks if it is not.
+// Each pause between looks is twice the last: a look takes the bit's cache line
+// from the owner, who else sends burst upon burst at the price of one thread.
 func (q *Qdisc) wait(c *CPU) bool {
-	for range c.patience { // none under the explorer: more looks are no other interleaving
+	for pause := minPatience; pause <= c.patience; pause *= 2 { // none under the explorer: more looks are no other interleaving
+		for range pause {
+		}
 		if q.try() {
 			c.patience = maxPatience
 			return true
