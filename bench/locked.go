@@ -28,7 +28,7 @@ type locked struct {
 	sent    sum
 	drops   int
 
-	batch packet.List // of whoever set running
+	batch packet.List // of whoever set running, unless it is his own list
 }
 
 // A flag belongs to one thread.
@@ -76,14 +76,21 @@ func (q *locked) enqueue(c *qdisc.CPU, l *packet.List) {
 // xmitDirect sends from the front of l without queueing; what DQL does not
 // let go is queued.
 func (q *locked) xmitDirect(c *qdisc.CPU, l *packet.List) {
+	p := l.Front()
 	var s sum
-	for avail := q.t.Avail(); l.Len() > 0 && s.n < quota && (s.n == 0 || s.bytes < avail); {
-		p := l.Pop()
-		s.add(p)
-		q.batch.Push(p)
+	s.add(p)
+	if p.Next != nil {
+		for avail := q.t.Avail(); p.Next != nil && s.n < quota && s.bytes < avail; s.add(p) {
+			p = p.Next
+		}
+	}
+	batch := l
+	if p.Next != nil {
+		q.batch = l.Cut(p, s.n)
+		batch = &q.batch
 	}
 	q.sent.plus(s)
-	q.send(c)
+	q.send(c, batch)
 	if l.Len() > 0 {
 		q.enqueue(c, l)
 	}
@@ -103,7 +110,7 @@ func (q *locked) run(c *qdisc.CPU) {
 		}
 		q.queued.sub(s)
 		q.sent.plus(s)
-		q.send(c)
+		q.send(c, &q.batch)
 		if left -= s.n; left <= 0 {
 			q.again[c.ID].set = true
 			return
@@ -111,11 +118,11 @@ func (q *locked) run(c *qdisc.CPU) {
 	}
 }
 
-// send gives the batch to the device, which takes all of it, without the lock.
-func (q *locked) send(c *qdisc.CPU) {
+// send gives a batch to the device, which takes all of it, without the lock.
+func (q *locked) send(c *qdisc.CPU, batch *packet.List) {
 	q.mu.Unlock()
 	if !q.t.Stopped() {
-		q.t.Send(c, &q.batch)
+		q.t.Send(c, batch)
 	}
 	q.mu.Lock()
 }

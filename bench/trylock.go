@@ -21,27 +21,25 @@ type trylock struct {
 	_     [cacheLine]byte
 	lock  atomic.Uint32 // the run bit
 	_     [cacheLine]byte
-	mem   atomic.Int64 // bytes of pool memory held
-	_     [cacheLine]byte
 	batch packet.List // guarded by the run bit
 }
 
-// A shard is one CPU's part of the counters, written by that CPU only.
+// A shard is one CPU's part of the counters, that CPU's own.
 type shard struct {
-	bytes, packets, drops atomic.Uint64
-	qlen, backlog, segs   atomic.Int64
+	bytes, packets, drops uint64
+	qlen, backlog, segs   int64
 	_                     [cacheLine - 6*8]byte
 }
 
 func (h *shard) queued(s sum, sign int) {
-	h.qlen.Store(h.qlen.Load() + int64(sign*s.n))
-	h.backlog.Store(h.backlog.Load() + int64(sign*s.bytes))
-	h.segs.Store(h.segs.Load() + int64(sign*s.segs))
+	h.qlen += int64(sign * s.n)
+	h.backlog += int64(sign * s.bytes)
+	h.segs += int64(sign * s.segs)
 }
 
 func (h *shard) sent(s sum) {
-	h.bytes.Store(h.bytes.Load() + uint64(s.bytes))
-	h.packets.Store(h.packets.Load() + uint64(s.segs))
+	h.bytes += uint64(s.bytes)
+	h.packets += uint64(s.segs)
 }
 
 func withoutMissed(t qdisc.Txq, cpus int) root {
@@ -55,7 +53,6 @@ func (q *trylock) Xmit(c *qdisc.CPU, l *packet.List) {
 
 func (q *trylock) enqueue(c *qdisc.CPU, l *packet.List) {
 	s := sumOf(l)
-	q.mem.Add(int64(s.mem))
 	q.d.Enqueue(l)
 	h := &q.shards[c.ID]
 	if l.Len() == 0 {
@@ -65,8 +62,7 @@ func (q *trylock) enqueue(c *qdisc.CPU, l *packet.List) {
 	refused := sumOf(l)
 	s.sub(refused)
 	h.queued(s, 1)
-	h.drops.Store(h.drops.Load() + uint64(refused.n))
-	q.mem.Add(-int64(refused.mem))
+	h.drops += uint64(refused.n)
 	drop(c, l)
 }
 
@@ -110,7 +106,6 @@ func (q *trylock) dequeueBatch(c *qdisc.CPU, budget int) (s sum) {
 		h := &q.shards[c.ID]
 		h.queued(s, -1)
 		h.sent(s)
-		q.mem.Add(-int64(s.mem))
 	}
 	return s
 }

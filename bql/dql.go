@@ -144,7 +144,9 @@ func (d *DQL) Completed(bytes, pkts uint32, now int64) {
 	word := d.queued.Load()
 	queued, done := uint32(word), d.numCompleted
 	ops := d.done.Load() &^ low
-	bytes, pkts = d.check(bytes, pkts, queued-done, uint32((word-ops)>>32))
+	if bytes > queued-done || pkts > uint32((word-ops)>>32) {
+		bytes, pkts = d.cut(bytes, pkts, queued-done, uint32((word-ops)>>32))
+	}
 	if !d.windowed {
 		d.slackStart, d.windowed = now, true
 	}
@@ -195,11 +197,8 @@ func (d *DQL) shrink(limit, bytes uint32, now int64) uint32 {
 	return limit
 }
 
-// check cuts a completion to what is in flight.
-func (d *DQL) check(bytes, pkts, inflight, ops uint32) (uint32, uint32) {
-	if bytes <= inflight && pkts <= ops {
-		return bytes, pkts
-	}
+// cut makes a completion as small as what is in flight.
+func (d *DQL) cut(bytes, pkts, inflight, ops uint32) (uint32, uint32) {
 	if Strict {
 		panic(fmt.Sprintf("bql: completed %d bytes in %d packets, in flight are %d in %d", bytes, pkts, inflight, ops))
 	}

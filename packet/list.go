@@ -46,6 +46,18 @@ func (l *List) Pop() *Packet {
 	return p
 }
 
+// Cut takes the first n packets, of which last is the last. The list has at
+// least those.
+func (l *List) Cut(last *Packet, n int) List {
+	front := List{head: l.head, tail: last, n: n}
+	l.head, l.n = last.Next, l.n-n
+	if l.head == nil {
+		l.tail = nil
+	}
+	last.Next = nil
+	return front
+}
+
 // Append moves every packet of m to the end of l, in order.
 func (l *List) Append(m *List) {
 	if m.head == nil {

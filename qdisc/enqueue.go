@@ -2,6 +2,21 @@ package qdisc
 
 import "taprouter/packet"
 
+// enqueueHeld is enqueue for the run bit holder, who need not share fq's list.
+func (q *Qdisc) enqueueHeld(c *CPU, l *packet.List) {
+	if q.fq == nil {
+		q.enqueue(c, l, packet.DropQdisc)
+		return
+	}
+	if q.limit > 0 {
+		if q.holdMemory(c, l); l.Len() == 0 {
+			return
+		}
+	}
+	s := q.fq.arrival(l)
+	q.shards[c.ID].queued(&s, 1)
+}
+
 // enqueue gives l to the discipline; what does not fit goes to c.Drops.
 func (q *Qdisc) enqueue(c *CPU, l *packet.List, reason packet.Reason) {
 	if q.limit > 0 {

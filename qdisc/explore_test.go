@@ -35,6 +35,8 @@ func TestExplore(t *testing.T) {
 		{"quota", 1, overQuota},
 		{"two-queues", 2, twoQueues},
 		{"bands", 3, bands},
+		{"fq", 3, fq},
+		{"fq-stop-wake", 2, fqStopWake},
 	}
 	for _, p := range programs {
 		t.Run(p.name, func(t *testing.T) {
@@ -263,9 +265,20 @@ func twoQueues() *world {
 	return w
 }
 
+// fq: some senders' packets pass, or are left for others. One flow, so that
+// order is what it is for the others.
+func fq() *world { return overtake().through(oneFlow()) }
+
+// fqStopWake: as stopWake, through fq.
+func fqStopWake() *world { return stopWake().through(oneFlow()) }
+
+func oneFlow() *FQ {
+	cfg := DefaultFQ(1500)
+	cfg.OrphanMask, cfg.Buckets = 0, 1
+	return NewFQ(cfg)
+}
+
 // bands: as threeSenders but through pfifo_fast.
 func bands() *world {
-	w := threeSenders()
-	w.q.d = NewPfifoFast(8)
-	return w
+	return threeSenders().through(NewPfifoFast(8))
 }

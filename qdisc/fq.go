@@ -147,8 +147,8 @@ func (f *FQ) configure(cfg FQConfig) {
 // Kind is the qdisc's name in tc.
 func (f *FQ) Kind() string { return "fq" }
 
-// CanBypass: the fast path takes the bypass's place.
-func (f *FQ) CanBypass() bool { return false }
+// CanBypass: what meets an empty fq has taken its fast path when it passes.
+func (f *FQ) CanBypass() bool { return true }
 
 // Config gives the parameters.
 func (f *FQ) Config() FQConfig { return f.cfg }
@@ -171,13 +171,28 @@ func (f *FQ) Enqueue(l *packet.List) (s Sum) {
 	}
 }
 
-// fetch moves what workers left to arrived and gives the oldest of it.
+// arrival is Enqueue for the run bit holder: l comes behind what workers have
+// left.
+func (f *FQ) arrival(l *packet.List) Sum {
+	s := sumOf(l)
+	f.fetchAll()
+	f.arrived.Append(l)
+	return s
+}
+
+// fetch takes the oldest packet of those that have arrived.
 func (f *FQ) fetch() *packet.Packet {
 	if p := f.arrived.Pop(); p != nil {
 		return p
 	}
+	f.fetchAll()
+	return f.arrived.Pop()
+}
+
+// fetchAll moves what workers left to the end of arrived, in their order.
+func (f *FQ) fetchAll() {
 	if f.in.Load() == nil {
-		return nil
+		return
 	}
 	last := f.in.Swap(nil)
 	var oldest *packet.Packet
@@ -187,9 +202,25 @@ func (f *FQ) fetch() *packet.Packet {
 		p.Next = oldest
 		oldest, p = p, next
 	}
-	f.arrived = packet.Chain(oldest, last, n)
-	return f.arrived.Pop()
+	left := packet.Chain(oldest, last, n)
+	f.arrived.Append(&left)
 }
+
+// mayPass reports whether all of l, which finds fq empty, takes the fast path.
+func (f *FQ) mayPass(now int64, l *packet.List) bool {
+	if f.tick(now); !f.straight() {
+		return false
+	}
+	for p := l.Front(); p != nil; p = p.Next {
+		if p.TxTime != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// passed counts n packets that did.
+func (f *FQ) passed(n int) { f.fastpath += uint64(n) }
 
 // tick sets the clock. Who holds the run bit brings the clock of its batch,
 // which may have begun before that of the holder before; but what arrives now

@@ -33,8 +33,8 @@ func (q *Qdisc) takeAll(c *CPU, all *packet.List) {
 	q.state.And(^uint32(nonEmpty)) // O4: like any clear, before the look
 	all.Append(&q.requeued)
 	all.Append(&q.badTxq)
-	if q.timed != nil {
-		q.timed.Reset(all)
+	if q.fq != nil {
+		q.fq.Reset(all)
 		q.endDropped(c)
 	}
 	for p := q.d.Dequeue(c.Now); p != nil; p = q.d.Dequeue(c.Now) {
@@ -74,8 +74,7 @@ func (q *Qdisc) MoveTo(c *CPU, to func(*packet.Packet) *Qdisc) {
 // Change changes the parameters of an fq. What a lower limit has no room for
 // is dropped as purge. Nobody may send meanwhile.
 func (q *Qdisc) Change(c *CPU, cfg FQConfig) error {
-	f, ok := q.d.(*FQ)
-	if !ok {
+	if q.fq == nil {
 		return fmt.Errorf("%s has no parameters to change", q.d.Kind())
 	}
 	if err := cfg.Check(); err != nil {
@@ -83,7 +82,7 @@ func (q *Qdisc) Change(c *CPU, cfg FQConfig) error {
 	}
 	q.Locked(c, func() {
 		var surplus packet.List
-		f.Change(cfg, &surplus)
+		q.fq.Change(cfg, &surplus)
 		q.dropQueued(c, &surplus, packet.DropPurge)
 		q.endDropped(c)
 		q.state.Or(missed) // what had to wait may be allowed to leave now

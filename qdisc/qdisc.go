@@ -27,7 +27,7 @@ type CPU struct {
 	// to a tx queue; empty otherwise.
 	batch packet.List
 
-	// How often it looks for a run bit before it leaves its packets, and how
+	// How long it waits for a run bit before it leaves its packets, and how
 	// often that was in vain when it had no patience left.
 	patience, inVain int
 
@@ -64,29 +64,11 @@ type Discipline interface {
 	Len() int
 }
 
-// A Timed discipline also decides when packets leave, and drops some that it
-// has accepted. All of it is called by the run bit holder only.
-type Timed interface {
-	Discipline
-	// Intake takes in what Enqueue was given and applies limits to it. The
-	// qdisc calls it when the queue is stopped; Dequeue sees to it otherwise.
-	Intake(now int64)
-	// TakeDropped gives the packets dropped since the last call, with reasons.
-	TakeDropped() packet.List
-	// Due is when Dequeue, which found nothing, will find a packet;
-	// MaxInt64 if it has none that waits.
-	Due() int64
-	// TimerSlack is by how many ns the qdisc may be run after that.
-	TimerSlack() int64
-	// Reset takes all packets, those that wait included.
-	Reset(all *packet.List)
-}
-
 // A Qdisc is a discipline with the run protocol around it, for one tx queue
 // or, as the root of a whole port, for several.
 type Qdisc struct {
 	d      Discipline
-	timed  Timed // d, if it is one
+	fq     *FQ   // d, if it is one
 	txqs   []Txq // by packet.TxQ; one only: every packet's
 	bypass bool
 	spin   bool  // a stopped queue keeps missed, and so is run again and again
@@ -109,8 +91,8 @@ type Qdisc struct {
 
 // New puts the run protocol around d. cpus is the number of CPU ids.
 func New(d Discipline, txqs []Txq, cpus int) *Qdisc {
-	timed, _ := d.(Timed)
-	return &Qdisc{d: d, timed: timed, txqs: txqs, bypass: d.CanBypass(), shards: make([]shard, cpus)}
+	fq, _ := d.(*FQ)
+	return &Qdisc{d: d, fq: fq, txqs: txqs, bypass: d.CanBypass(), shards: make([]shard, cpus)}
 }
 
 // Held is how many bytes of pool memory the qdisc's packets hold; anybody may
@@ -170,9 +152,9 @@ func (s *shard) queued(x *Sum, sign int) {
 }
 
 // sent counts packets on their way to the device.
-func (s *shard) sent(x *Sum) {
-	s.bytes += uint64(x.bytes)
-	s.packets += uint64(x.segs)
+func (s *shard) sent(bytes, segs int) {
+	s.bytes += uint64(bytes)
+	s.packets += uint64(segs)
 }
 
 // Stats adds up the shards, while no CPU runs.

@@ -20,8 +20,9 @@ const (
 	// slowBulk is how many further packets a root qdisc takes out for the
 	// queue that it serves (try_bulk_dequeue_skb_slow).
 	slowBulk = 8
-	// How often a sender looks whether the run bit is free, a few ns each.
-	minPatience, maxPatience = 64, 2048
+	// How long a sender waits for the run bit before his first look and his
+	// last, in turns of an empty loop, a fraction of a ns each.
+	minPatience, maxPatience = 512, 8192
 	// tryAgain is after how many attempts without patience a sender has it again.
 	tryAgain = 256
 )
@@ -33,16 +34,16 @@ func (q *Qdisc) Xmit(c *CPU, l *packet.List) {
 	if l.Len() == 0 {
 		return
 	}
-	if q.bypass && q.wait(c) {
-		if !q.empty() {
-			q.run(c) // what somebody missed goes first
+	if q.bypass && (q.try() || q.wait(c)) {
+		if !q.empty() && q.fq == nil {
+			q.run(c) // what somebody missed goes first; fq has it in order
 		}
 		// Look again: since the first look somebody may have requeued a packet
 		// or missed the run bit, and nothing may overtake those.
-		if q.empty() {
+		if q.empty() && q.mayPass(c, l) {
 			q.xmitDirect(c, l)
 		} else {
-			q.enqueue(c, l, packet.DropQdisc)
+			q.enqueueHeld(c, l)
 			q.run(c)
 		}
 		q.end(c)
@@ -55,21 +56,32 @@ func (q *Qdisc) Xmit(c *CPU, l *packet.List) {
 	}
 }
 
+// mayPass reports whether an empty discipline lets l pass.
+func (q *Qdisc) mayPass(c *CPU, l *packet.List) bool { return q.fq == nil || q.fqMayPass(c, l) }
+
+func (q *Qdisc) fqMayPass(c *CPU, l *packet.List) bool {
+	return q.fq.mayPass(c.Now, l) && !q.txq(l.Front()).Stopped()
+}
+
 // empty is a hint: nothing is known to wait.
 func (q *Qdisc) empty() bool { return q.state.Load()&nonEmpty == 0 }
+
+// try takes the run bit if it is free.
+func (q *Qdisc) try() bool { return q.lock.Load() == 0 && q.lock.CompareAndSwap(0, 1) }
 
 // wait tries for a moment to become the one who drains: where the device is
 // quick, that comes sooner than the packets would get over to the CPU of the
 // one who drains now. The moment grows as it is of use, and shrinks if it is not.
+// Each pause between looks is twice the last: a look takes the bit's cache line
+// from the owner, who else sends burst upon burst at the price of one thread.
 func (q *Qdisc) wait(c *CPU) bool {
-	for looks := range c.patience + 1 { // 1 under the explorer: more are no other interleaving
-		if q.lock.Load() != 0 || !q.lock.CompareAndSwap(0, 1) {
-			continue
+	for pause := minPatience; pause <= c.patience; pause *= 2 { // none under the explorer: more looks are no other interleaving
+		for range pause {
 		}
-		if looks > 0 {
+		if q.try() {
 			c.patience = maxPatience
+			return true
 		}
-		return true
 	}
 	if c.patience -= c.patience / 64; c.patience < minPatience {
 		if c.inVain++; c.inVain%tryAgain == 0 {
@@ -82,7 +94,7 @@ func (q *Qdisc) wait(c *CPU) bool {
 // begin tries to become the one who drains. If that fails, whoever drains
 // now will see missed and see to what was enqueued before. qdisc_run_begin.
 func (q *Qdisc) begin() bool {
-	if q.lock.Load() == 0 && q.lock.CompareAndSwap(0, 1) {
+	if q.try() {
 		return true
 	}
 	// O1, O2: a read-modify-write even if the bit is set: it orders the packet
@@ -91,7 +103,7 @@ func (q *Qdisc) begin() bool {
 		return false
 	}
 	// The owner may have let go between the first try and the bit.
-	return q.lock.Load() == 0 && q.lock.CompareAndSwap(0, 1)
+	return q.try()
 }
 
 // end lets go of the run bit and only then looks for those who missed it.
@@ -106,17 +118,28 @@ func (q *Qdisc) end(c *CPU) {
 // xmitDirect sends from the front of l without queueing; what DQL does not
 // let go is queued behind. Run bit holder, qdisc empty.
 func (q *Qdisc) xmitDirect(c *CPU, l *packet.List) {
-	t := q.txq(l.Front())
-	var s Sum
-	for avail := t.Avail(); l.Len() > 0 && s.n < quota && (s.n == 0 || s.bytes < avail); {
-		p := l.Pop()
-		s.add(p)
-		c.batch.Push(p)
+	p, n := l.Front(), 1
+	t := q.txq(p)
+	bytes, segs := int(p.WireLen), int(p.Segs-p.SegNext)
+	if p.Next != nil {
+		for avail := t.Avail(); p.Next != nil && n < quota && bytes < avail; n++ {
+			p = p.Next
+			bytes += int(p.WireLen)
+			segs += int(p.Segs - p.SegNext)
+		}
 	}
-	q.shards[c.ID].sent(&s)
-	ok := q.send(c, t)
+	batch := l
+	if p.Next != nil {
+		c.batch = l.Cut(p, n)
+		batch = &c.batch
+	}
+	q.shards[c.ID].sent(bytes, segs)
+	if q.fq != nil {
+		q.fq.passed(n)
+	}
+	ok := q.send(c, t, batch)
 	if l.Len() > 0 {
-		q.enqueue(c, l, packet.DropQdisc)
+		q.enqueueHeld(c, l)
 	} else if q.empty() {
 		return
 	}
@@ -130,7 +153,7 @@ func (q *Qdisc) xmitDirect(c *CPU, l *packet.List) {
 func (q *Qdisc) run(c *CPU) {
 	for left := quota; ; {
 		n := q.dequeueBatch(c, left)
-		if n == 0 || !q.send(c, q.txq(c.batch.Front())) {
+		if n == 0 || !q.send(c, q.txq(c.batch.Front()), &c.batch) {
 			return
 		}
 		if left -= n; left <= 0 {
@@ -142,8 +165,7 @@ func (q *Qdisc) run(c *CPU) {
 
 // send gives the batch to its tx queue and keeps what that refuses. It reports
 // whether all of it went. sch_direct_xmit.
-func (q *Qdisc) send(c *CPU, t Txq) bool {
-	batch := &c.batch
+func (q *Qdisc) send(c *CPU, t Txq, batch *packet.List) bool {
 	if t.Stopped() {
 		q.maybeClearMissed(t)
 	} else {
@@ -152,16 +174,16 @@ func (q *Qdisc) send(c *CPU, t Txq) bool {
 	if batch.Len() == 0 {
 		return true
 	}
-	q.requeue(c)
+	q.requeue(c, batch)
 	return false
 }
 
 // requeue keeps what is left of the batch in front of everything else.
 // dev_requeue_skb.
-func (q *Qdisc) requeue(c *CPU) {
-	s := sumOf(&c.batch)
-	c.batch.Append(&q.requeued) // the batch was the front of it, or it is empty
-	q.requeued, c.batch = c.batch, packet.List{}
+func (q *Qdisc) requeue(c *CPU, batch *packet.List) {
+	s := sumOf(batch)
+	batch.Append(&q.requeued) // the batch was the front of it, or it is empty
+	q.requeued, *batch = *batch, packet.List{}
 	q.shards[c.ID].queued(&s, 1)
 	q.shards[c.ID].requeues += uint64(s.n)
 	q.charge(s.mem)
@@ -225,7 +247,7 @@ func (q *Qdisc) dequeueBatch(c *CPU, budget int) int {
 	}
 	q.shards[c.ID].queued(&s, -1)
 	if fresh {
-		q.shards[c.ID].sent(&s)
+		q.shards[c.ID].sent(s.bytes, s.segs)
 	}
 	q.charge(-s.mem)
 	return s.n
@@ -284,7 +306,7 @@ func (q *Qdisc) dequeue(c *CPU) *packet.Packet {
 	}
 	if p == nil {
 		q.noteUnfilled()
-		if q.timed != nil {
+		if q.fq != nil {
 			q.endDropped(c)
 			q.arm(c)
 		}
@@ -292,27 +314,27 @@ func (q *Qdisc) dequeue(c *CPU) *packet.Packet {
 	return p
 }
 
-// endDropped ends what a timed discipline has dropped.
+// endDropped ends what fq has dropped.
 func (q *Qdisc) endDropped(c *CPU) {
-	if l := q.timed.TakeDropped(); l.Len() > 0 {
+	if l := q.fq.TakeDropped(); l.Len() > 0 {
 		q.dropQueued(c, &l, packet.NotDropped)
 	}
 }
 
-// arm asks for the run in which a timed discipline, in which Dequeue found
-// nothing, will have a packet.
+// arm asks for the run in which fq, in which Dequeue found nothing, will have
+// a packet.
 func (q *Qdisc) arm(c *CPU) {
-	if at := q.timed.Due(); at != never {
-		q.txqs[0].Arm(c, at+q.timed.TimerSlack())
+	if at := q.fq.Due(); at != never {
+		q.txqs[0].Arm(c, at+q.fq.TimerSlack())
 	}
 }
 
-// intake applies the limits of a timed discipline to what has arrived while
-// its tx queue is stopped. It does not arm: what is due meanwhile waits for
+// intake applies the limits of fq to what has arrived while its tx queue is
+// stopped. It does not arm: what is due meanwhile waits for
 // the queue's wake, and a run for it would find the queue stopped, again and again.
 func (q *Qdisc) intake(c *CPU) {
-	if q.timed != nil {
-		q.timed.Intake(c.Now)
+	if q.fq != nil {
+		q.fq.Intake(c.Now)
 		q.endDropped(c)
 	}
 }

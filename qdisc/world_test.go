@@ -69,6 +69,12 @@ func newWorld(txqs, cpus, limit int) *world {
 	return w
 }
 
+// through puts another discipline in the fifo's place, before anything is sent.
+func (w *world) through(d Discipline) *world {
+	w.q = New(d, w.q.txqs, len(w.cpus))
+	return w
+}
+
 // worker adds a thread that does f on CPU i and then what is scheduled there.
 func (w *world) worker(name string, i int, f func(*CPU)) {
 	w.threads = append(w.threads, step.Thread{Name: fmt.Sprintf("%s %d", name, i), Run: func() {

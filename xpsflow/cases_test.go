@@ -117,9 +117,9 @@ func TestEndsLeakNothing(t *testing.T) {
 		second := p.conf.Load().table
 		tt.end(p)
 		for _, table := range []*table{first, second} {
-			for i := range table.slots {
-				if w := table.slots[i].Load(); inflight(w) != 0 {
-					t.Errorf("%s: bucket %d of %d is %#x", tt.name, i, len(table.slots), w)
+			for i := range table.buckets {
+				if w := table.buckets[i].word.Load(); inflight(w) != 0 {
+					t.Errorf("%s: bucket %d of %d is %#x", tt.name, i, len(table.buckets), w)
 				}
 			}
 		}

@@ -8,56 +8,74 @@ import (
 
 // SelectBatch chooses the queue of each packet, all bound for this port, in
 // order: it sets TxQ and Slot. Neighbours with the same hash go together.
-// It precedes the packets' enqueue; Complete has to follow for each of them.
+// Hash 0 says that there is none; such packets go where the map says and are
+// not counted. It precedes the packets' enqueue; Complete has to follow for
+// each of them.
 func (s *Steer) SelectBatch(worker int, pkts []*packet.Packet) {
 	for len(pkts) > 0 {
-		hash, n := pkts[0].Hash, 1
+		c, hash, n := s.conf.Load(), pkts[0].Hash, 1
 		for n < len(pkts) && pkts[n].Hash == hash {
 			n++
 		}
-		s.Select(worker, hash, pkts[:n])
+		run := pkts[:n]
 		pkts = pkts[n:]
+		want := c.want(worker, hash)
+		var slot *atomic.Uint64
+		if hash != 0 && c.table != nil {
+			slot = c.table.stay(hash, want, n)
+		}
+		if slot == nil {
+			want, slot = s.move(c, worker, hash, want, n)
+		}
+		for _, p := range run {
+			p.TxQ, p.Slot = uint16(want), slot
+		}
 	}
 }
 
-// Select chooses one queue for a run of packets of the same hash: it sets TxQ
-// and Slot of each. Hash 0 says that there is none; such packets go where the
-// map says and are not counted.
-func (s *Steer) Select(worker int, hash uint32, pkts []*packet.Packet) {
-	if len(pkts) == 0 {
-		return
+// stay counts n packets in the bucket of hash if, as nearly always, the flow
+// that used it last is the same and has the wanted queue. It gives nil if not,
+// or if another worker was quicker. Only claim puts a flow's name on a bucket,
+// and only when no earlier table counts the flow any more; so a bucket with
+// the name needs no look at mode and earlier tables.
+func (t *table) stay(hash uint32, want, n int) *atomic.Uint64 {
+	b := t.bucket(hash)
+	w := b.word.Load()
+	if w&queueMask == uint64(want+1) && b.flow.Load() == hash && b.word.CompareAndSwap(w, w+uint64(n)*oneFlight) { // X1, as in claim
+		return &b.word
 	}
-	c := s.conf.Load()
-	want := c.want(worker, hash)
+	return nil
+}
+
+// move chooses the queue of n packets and counts them, for whatever reason stay
+// did not.
+func (s *Steer) move(c *config, worker int, hash uint32, want, n int) (use int, slot *atomic.Uint64) {
 	ch, ok := choice{use: want, was: want}, true
 	if hash != 0 && c.track {
-		for ch, ok = c.lookup(hash, want, len(pkts)); !ok; ch, ok = c.lookup(hash, want, len(pkts)) {
+		for ch, ok = c.lookup(hash, want, n); !ok; ch, ok = c.lookup(hash, want, n) {
 			c = s.conf.Load()
 			want = c.want(worker, hash)
 		}
 	}
-	for _, p := range pkts {
-		p.TxQ = uint16(ch.use)
-		p.Slot = ch.slot
-	}
 	w := &s.workers[worker]
 	if ch.hit {
-		w.collisions.Store(w.collisions.Load() + uint64(len(pkts)))
+		w.collisions.Store(w.collisions.Load() + uint64(n))
 	}
 	if ch.use != want {
-		w.refused.Store(w.refused.Load() + uint64(len(pkts)))
+		w.refused.Store(w.refused.Load() + uint64(n))
 	} else if ch.use != ch.was && ch.was >= 0 {
 		w.moves.Store(w.moves.Load() + 1)
 	}
+	return ch.use, ch.slot
 }
 
 // want is the queue that a packet would get without a flow table.
 func (c *config) want(worker int, hash uint32) int {
 	q := c.xps.choose(worker, hash, c.queues)
-	if c.hop != 0 {
-		q = (q + c.hop) % c.queues
+	if c.hop == 0 {
+		return q
 	}
-	return q
+	return (q + c.hop) % c.queues
 }
 
 // A choice is the outcome of a lookup.
@@ -76,24 +94,24 @@ type choice struct {
 // before a replacement, and meets a retired bucket: it has to look again.
 func (c *config) lookup(hash uint32, want, n int) (ch choice, ok bool) {
 	for _, t := range c.old {
-		e := t.slot(hash)
-		if use, was, w, ok := claim(e, want, c.queues, n, true); ok {
-			return choice{use, was, e, t.collides(hash, w, n)}, true
+		b := t.bucket(hash)
+		if use, was, w, ok := claim(&b.word, want, c.queues, n, true); ok {
+			return choice{use, was, &b.word, b.collides(hash, w, n)}, true
 		}
 	}
 	if c.table == nil {
 		return choice{use: want, was: want}, true
 	}
-	e := c.table.slot(hash)
+	b := c.table.bucket(hash)
 	if c.table.mode == DQL {
-		use, was := selectDQL(e, c, want)
+		use, was := selectDQL(&b.word, c, want)
 		return choice{use: use, was: was}, true
 	}
-	use, was, w, ok := claim(e, want, c.queues, n, false)
+	use, was, w, ok := claim(&b.word, want, c.queues, n, false)
 	if !ok {
 		return choice{}, false
 	}
-	return choice{use, was, e, c.table.collides(hash, w, n)}, true
+	return choice{use, was, &b.word, b.collides(hash, w, n)}, true
 }
 
 // selectDQL is the published scheme with its faults, which are there to be
@@ -143,43 +161,28 @@ func Complete(p *packet.Packet) {
 
 // CompleteBatch completes packets; neighbours of one bucket cost one add.
 func CompleteBatch(pkts []*packet.Packet) {
-	var r run
-	for _, p := range pkts {
-		r.end(p)
+	for i := 0; i < len(pkts); {
+		e, n := pkts[i].Slot, uint32(0)
+		for ; i < len(pkts) && pkts[i].Slot == e; i++ {
+			pkts[i].Slot = nil
+			n++
+		}
+		if e != nil {
+			release(e, n)
+		}
 	}
-	r.flush()
 }
 
 // CompleteList completes every packet of l, which it leaves as it is.
 func CompleteList(l *packet.List) {
-	var r run
-	for p := l.Front(); p != nil; p = p.Next {
-		r.end(p)
-	}
-	r.flush()
-}
-
-// A run is a number of packets of one bucket that have ended.
-type run struct {
-	slot *atomic.Uint64
-	n    uint32
-}
-
-func (r *run) end(p *packet.Packet) {
-	e := p.Slot
-	if e == nil {
-		return
-	}
-	p.Slot = nil
-	if e != r.slot {
-		r.flush()
-		r.slot, r.n = e, 0
-	}
-	r.n++
-}
-
-func (r *run) flush() {
-	if r.slot != nil {
-		release(r.slot, r.n)
+	for p := l.Front(); p != nil; {
+		e, n := p.Slot, uint32(0)
+		for ; p != nil && p.Slot == e; p = p.Next {
+			p.Slot = nil
+			n++
+		}
+		if e != nil {
+			release(e, n)
+		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"unsafe"
 )
 
 // A Steer chooses the tx queues of one egress port. Select and SelectBatch
@@ -148,8 +149,8 @@ func grow(old []ops, n int) []ops {
 // TableSize is the number of buckets of the flow table, 0 if it is off.
 func (s *Steer) TableSize() int { return s.conf.Load().table.size() }
 
-// BucketSize is the bytes of a bucket: its word, and the hash seen last.
-const BucketSize = 12
+// BucketSize is the bytes of a bucket.
+const BucketSize = int(unsafe.Sizeof(bucket{}))
 
 // Mode is the flow table's mode; Inflight without a table.
 func (s *Steer) Mode() Mode {

@@ -175,7 +175,7 @@ func TestBatches(t *testing.T) {
 	}
 	a, b := batch(1, 1, 2, 1, 0, 17, 3), batch(1, 2, 2)
 	c := s.conf.Load().table
-	if got := []uint32{inflight(c.slots[1].Load()), inflight(c.slots[2].Load()), inflight(c.slots[3].Load())}; !cmp.Equal(got, []uint32{5, 3, 1}) {
+	if got := []uint32{inflight(c.buckets[1].word.Load()), inflight(c.buckets[2].word.Load()), inflight(c.buckets[3].word.Load())}; !cmp.Equal(got, []uint32{5, 3, 1}) {
 		t.Errorf("buckets 1, 2, 3 count %v, want [5 3 1]", got)
 	}
 	if got := s.InFlight(); got != 9 {

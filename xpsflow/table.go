@@ -49,9 +49,14 @@ const MaxTable = 1 << 24
 //	63         32 31      0
 //	[ queue_ptr  | queue  ]     queue is -1 in a bucket that was never used
 type table struct {
-	mode  Mode
-	slots []atomic.Uint64
-	flows []atomic.Uint32 // the hash seen last in each bucket, to count collisions
+	mode    Mode
+	buckets []bucket
+}
+
+// A bucket is in one cache line.
+type bucket struct {
+	word atomic.Uint64
+	flow atomic.Uint32 // the hash seen last, to count collisions
 }
 
 const (
@@ -73,34 +78,33 @@ func newTable(n int, mode Mode) *table {
 	for size < n {
 		size *= 2
 	}
-	t := &table{mode: mode, slots: make([]atomic.Uint64, size), flows: make([]atomic.Uint32, size)}
+	t := &table{mode: mode, buckets: make([]bucket, size)}
 	if mode == DQL {
-		for i := range t.slots {
-			t.slots[i].Store(unusedDQL)
+		for i := range t.buckets {
+			t.buckets[i].word.Store(unusedDQL)
 		}
 	}
 	return t
 }
 
-// collides notes that a flow uses its bucket and reports whether that had
+// collides notes that a flow uses the bucket and reports whether that had
 // another flow's packets in flight: w is the bucket after the claim of n.
-func (t *table) collides(hash uint32, w uint64, n int) bool {
-	f := &t.flows[int(hash)&(len(t.flows)-1)]
-	if f.Load() == hash {
+func (b *bucket) collides(hash uint32, w uint64, n int) bool {
+	if b.flow.Load() == hash {
 		return false
 	}
-	f.Store(hash)
+	b.flow.Store(hash)
 	return int(inflight(w)) > n
 }
 
-func (t *table) slot(hash uint32) *atomic.Uint64 { return &t.slots[int(hash)&(len(t.slots)-1)] }
+func (t *table) bucket(hash uint32) *bucket { return &t.buckets[int(hash)&(len(t.buckets)-1)] }
 
 // size is the number of buckets, 0 without a table.
 func (t *table) size() int {
 	if t == nil {
 		return 0
 	}
-	return len(t.slots)
+	return len(t.buckets)
 }
 
 // claim takes n packets into bucket e and gives the queue they go to: the
@@ -145,8 +149,12 @@ func claim(e *atomic.Uint64, want, queues, n int, replaced bool) (use, was int, 
 // drop decided, before.
 func release(e *atomic.Uint64, n uint32) {
 	if w := e.Add(-(uint64(n) * oneFlight)); inflight(w)+n < n {
-		panic(fmt.Sprintf("xpsflow: %d packets ended in a bucket that had %d in flight (now %#x)", n, inflight(w)+n, w))
+		tooMany(w, n)
 	}
+}
+
+func tooMany(w uint64, n uint32) {
+	panic(fmt.Sprintf("xpsflow: %d packets ended in a bucket that had %d in flight (now %#x)", n, inflight(w)+n, w))
 }
 
 // sum adds up what is in flight. It is exact while no packet moves.
@@ -155,8 +163,8 @@ func (t *table) sum() int {
 		return 0
 	}
 	n := 0
-	for i := range t.slots {
-		n += int(inflight(t.slots[i].Load()))
+	for i := range t.buckets {
+		n += int(inflight(t.buckets[i].word.Load()))
 	}
 	return n
 }
@@ -165,8 +173,8 @@ func (t *table) sum() int {
 // are closed. The table must have been replaced before.
 func (t *table) retire() bool {
 	all := true
-	for i := range t.slots {
-		e := &t.slots[i]
+	for i := range t.buckets {
+		e := &t.buckets[i].word
 		for w := e.Load(); w != retired; w = e.Load() {
 			if inflight(w) > 0 {
 				all = false
