@@ -80,19 +80,23 @@ func saturated(flows int, stopHandling bool) Slice {
 		wg.Go(func() { b.drain(ctx) })
 		wg.Go(func() { b.offer(ctx, flows) })
 		sleep(ctx, d/4)
+		begin := time.Now()
 		n0, cpu0, act0 := b.sample()
 		sleep(ctx, d)
 		n1, cpu1, act1 := b.sample()
+		d = time.Since(begin)
 		if err := ctx.Err(); err != nil {
 			return Sample{}, err
 		}
 		n := float64(n1 - n0)
-		if n < satRate/8/satFrame*d.Seconds()/20 {
+		busy := n * 8 * satFrame / satRate / d.Seconds()
+		if busy < 0.05 {
 			return Sample{}, fmt.Errorf("only %.0f packets were delivered in %v: the line was not kept busy", n, d)
 		}
 		return Sample{Value: float64(cpu1-cpu0) / n, Extra: map[string]float64{
 			"tx actions/packet": math.Round(float64(act1-act0)/n*1000) / 1000,
 			"CPU %":             math.Round(float64(cpu1-cpu0) / float64(d) * 100),
+			"line %":            math.Round(busy * 100),
 		}}, nil
 	}
 }
