@@ -152,7 +152,7 @@ func TestRefusals(t *testing.T) {
 	}
 	nobody := &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	out := refused(t, n.expand("version: 1\nports:\n  - {name: @dev:y, type: tap}\n"), nobody, 2, "--name", n.id)
-	if !strings.Contains(out, "CAP_NET_ADMIN") && !strings.Contains(out, "/dev/net/tun") { // as it may, or may not, write to /tmp
+	if !strings.Contains(out, "CAP_NET_ADMIN") && !strings.Contains(out, "/dev/net/tun") { // which it misses first depends on who may write to /tmp
 		t.Errorf("it does not say which right is missing:\n%s", out)
 	}
 }
