@@ -50,8 +50,9 @@ func (t *table) stay(hash uint32, want, n int) *atomic.Uint64 {
 // move chooses the queue of n packets and counts them, for whatever reason stay
 // did not.
 func (s *Steer) move(c *config, worker int, hash uint32, want, n int) (use int, slot *atomic.Uint64) {
-	ch, ok := choice{use: want, was: want}, true
+	ch := choice{use: want, was: want}
 	if hash != 0 && c.track {
+		var ok bool
 		for ch, ok = c.lookup(hash, want, n); !ok; ch, ok = c.lookup(hash, want, n) {
 			c = s.conf.Load()
 			want = c.want(worker, hash)
