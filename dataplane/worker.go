@@ -81,9 +81,9 @@ type egress struct {
 }
 
 const (
-	// rawWait bounds a wait in which the worker keeps its P: long enough to
-	// span the gaps of flowing traffic, short enough for the collector.
-	rawWait = 2_000_000 // ns
+	// rawWait bounds a wait in which the worker keeps its P: it spans the gaps
+	// of flowing traffic, and what comes after it can wait for the scheduler.
+	rawWait = 20_000_000 // ns
 	// starveWait is how long a worker that found no buffer waits for others
 	// to free some.
 	starveWait = 1_000_000 // ns

@@ -29,7 +29,16 @@ type rxSide struct {
 	frames [][]byte // that driver has read and no packet holds yet
 	lately int      // frames that are found on the queue, about, when there are any
 	full   bool     // the last batch was full: there may be more
+
+	// Where batch after batch brings the same number, looking for one more is
+	// a call in vain; should there be one, the Poller knows.
+	trust  int // batches that may end at that number
+	streak int // for how many the last look was good
 }
+
+// maxStreak is how many batches in a row may end without a look. When more
+// begins to come, so many times a wait that returns at once takes its place.
+const maxStreak = 15
 
 // NewQueue wraps a non-blocking descriptor on which one read is one frame:
 // an attached TUN/TAP queue, or in tests one end of a socket pair. The queue
@@ -93,8 +102,9 @@ const (
 // ReadBatch reads frames from q into b until b is full, about 256 KiB were
 // read, the ring is empty or buffers run out. A frame that does not fit a
 // head gets a tail: the one it was read into, or a small one. The packets
-// added to b belong to the caller. The error is 0 if there may be more, EAGAIN if the ring was found
-// empty, ENOBUFS if the pool was, and otherwise the kernel's.
+// added to b belong to the caller. The error is 0 if there may be more,
+// EAGAIN if the ring was found empty or is likely to be, so that the Poller
+// is to be asked, ENOBUFS if the pool was, and otherwise the kernel's.
 func (r *Reader) ReadBatch(q *Queue, b *packet.Batch, limit int) (errno unix.Errno) {
 	if q.driver != nil {
 		return r.readFrames(q, b, limit)
@@ -103,6 +113,10 @@ func (r *Reader) ReadBatch(q *Queue, b *packet.Batch, limit int) (errno unix.Err
 	had, bytes := b.N, 0
 	for errno == 0 && b.N < limit && bytes < batchBytes {
 		got := b.N - had
+		if got > 0 && got == s.lately && s.trust > 0 {
+			s.trust--
+			return unix.EAGAIN
+		}
 		n := min(s.lately-got, limit-b.N)
 		if r.ring != nil && n >= ringReads && (got > 0 || !s.full) {
 			errno = r.readRing(q, b, n, &bytes)
@@ -118,11 +132,19 @@ func (r *Reader) ReadBatch(q *Queue, b *packet.Batch, limit int) (errno unix.Err
 // expected next: so many as ReadBatch is to read.
 func (s *rxSide) count(n, bytes int, full bool) {
 	n = n * batchBytes / max(bytes, batchBytes)
+	if n > 0 && n == s.lately && !full {
+		s.streak = min(2*s.streak+1, maxStreak)
+	} else if n > 0 || !s.full {
+		s.streak = 0
+	}
+	s.trust = s.streak
 	switch {
 	case full:
 		s.lately = n
+	case n > s.lately:
+		s.lately += (n - s.lately + 1) / 2
 	case !s.full || n > 0:
-		s.lately = (s.lately + n) / 2
+		s.lately -= (s.lately - n + 1) / 2
 	}
 	s.full = full
 }

@@ -131,6 +131,64 @@ func TestReadBatchLimits(t *testing.T) {
 	}
 }
 
+// Where every batch brings one frame, reading ends without a look for a
+// second. When more begins to come, the poller tells of it until it was read,
+// and soon a batch is everything again.
+func TestReadGuess(t *testing.T) {
+	c := cache(t)
+	q, peer := tuntest.Pair(t, 0)
+	p, err := tun.NewPoller()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if err := p.Watch(q, 7); err != nil {
+		t.Fatal(err)
+	}
+	r := tun.NewReader(c)
+	sent, came := 0, 0
+	send := func(n int) {
+		for range n {
+			peer.Send([]byte{byte(sent)})
+			sent++
+		}
+	}
+	read := func() (n int) {
+		var b packet.Batch
+		if errno := r.ReadBatch(q, &b, packet.MaxBatch); errno != unix.EAGAIN {
+			t.Fatalf("ReadBatch = %v, want EAGAIN", errno)
+		}
+		for _, p := range b.Slice() {
+			if got := p.Bytes()[0]; got != byte(came) {
+				t.Fatalf("got frame %d, want %d", got, byte(came))
+			}
+			came++
+			c.Put(p)
+		}
+		return b.N
+	}
+	for range 100 {
+		send(1)
+		if n := read(); n != 1 {
+			t.Fatalf("ReadBatch = %d frames, want 1", n)
+		}
+	}
+	guesses := 0
+	for ; came == sent && guesses == 0 || came < sent; guesses++ {
+		send(2)
+		read()
+		if ev, _, _ := p.Wait(0, true); (len(ev) == 1) != (came < sent) {
+			t.Fatalf("%d frames are left, and Wait = %v", sent-came, ev)
+		}
+		if guesses > 20 {
+			t.Fatalf("%d batches of two frames, and still %d are left", guesses, sent-came)
+		}
+	}
+	if guesses < 2 {
+		t.Error("the first batch with a second frame gave both: nothing was guessed")
+	}
+}
+
 // A reader whose other side is gone gets an error, not an endless row of
 // empty frames.
 func TestReadEndOfFile(t *testing.T) {
