@@ -27,6 +27,7 @@ type Config struct {
 	Workers  int
 	Uring    bool          // batches of system calls by io_uring; tun.ChooseIO says whether
 	Coalesce time.Duration // longest time for which workers let frames gather; 0: never, at most MaxCoalesce
+	Balance  bool          // idle workers read queues of busy ones
 	Memory   packet.Memory
 	Classify classify.Options
 	Ports    []PortConfig
@@ -48,6 +49,8 @@ type Dataplane struct {
 	paused  atomic.Pointer[pause]
 	started bool // guarded by mu
 	wg      sync.WaitGroup
+
+	balancer *balancer // nil: rx queues stay with their workers
 
 	punts    chan Punt
 	resolves chan forward.Resolve
@@ -120,6 +123,9 @@ func New(cfg Config) (*Dataplane, error) {
 		}
 		dp.ports = append(dp.ports, p)
 	}
+	if cfg.Balance && cfg.Workers > 1 {
+		dp.balancer = dp.newBalancer()
+	}
 	return dp, nil
 }
 
@@ -130,12 +136,16 @@ func (dp *Dataplane) Start() error {
 	defer dp.mu.Unlock()
 	for _, p := range dp.ports {
 		for _, rx := range p.rx {
-			if err := rx.worker.watch(rx); err != nil {
+			rx.home.adopt(rx)
+			if err := rx.watch(); err != nil {
 				return err
 			}
 		}
 	}
 	dp.started = true
+	if dp.balancer != nil {
+		go dp.balancer.run()
+	}
 	for _, w := range dp.workers {
 		dp.wg.Go(w.run)
 	}
@@ -211,6 +221,12 @@ func (dp *Dataplane) ask(w *Worker, f func(w *Worker)) {
 // devices take it, and drops the rest as shutdown. The devices stay open.
 func (dp *Dataplane) Stop() {
 	dp.mu.Lock()
+	balancing := dp.started && dp.balancer != nil
+	dp.mu.Unlock()
+	if balancing {
+		dp.balancer.end()
+	}
+	dp.mu.Lock()
 	defer dp.mu.Unlock()
 	dp.stopping.Store(true)
 	for _, p := range dp.ports {
@@ -225,7 +241,7 @@ func (dp *Dataplane) Stop() {
 	for _, w := range dp.workers {
 		w.serveInbox()
 		w.fwd.Purge(&w.out, packet.DropShutdown)
-		w.transmit()
+		w.transmit(w)
 		for w.cpu.Pending() {
 			w.cpu.TxAction()
 		}

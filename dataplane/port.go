@@ -59,16 +59,20 @@ type Port struct {
 	txQueueLen int       // guarded by dp.mu
 }
 
-// An rxQueue is a queue as its one reading worker sees it.
+// An rxQueue is a queue as its one reading worker sees it. Which that is
+// changes in a pause, and with dp.mu.
 type rxQueue struct {
-	q      *tun.Queue
-	port   uint16
-	worker *Worker
-	token  uint32 // of its event in the worker's poller
-	gro    bool   // merge; changed in a pause
+	q       *tun.Queue
+	port    uint16
+	home    *Worker // in whose name tx queues are chosen for what it brings
+	worker  *Worker // reads it: home, unless that has too much to do
+	token   uint32  // of its event in the worker's poller
+	watched bool    // there
+	gro     bool    // merge; changed in a pause
 
 	// The worker's own; counters are read in a pause.
-	ready          bool // in worker.ready
+	ready          bool   // in worker.ready
+	frames         uint64 // reads
 	packets, bytes uint64
 	merged         gro.Stats // what became of them
 
@@ -77,10 +81,27 @@ type rxQueue struct {
 
 // count adds what was read, in wire packets, once a batch.
 func (rx *rxQueue) count(pkts []*packet.Packet) {
+	rx.frames += uint64(len(pkts))
 	for _, p := range pkts {
 		rx.packets += uint64(p.Segs)
 		rx.bytes += uint64(p.Len())
 	}
+}
+
+// watch has the worker wait for what comes, if there is a connection; else
+// Connect does.
+func (rx *rxQueue) watch() error {
+	if !rx.q.Connected() {
+		return nil
+	}
+	rx.watched = true
+	return rx.worker.poller.Watch(rx.q, rx.token)
+}
+
+// unwatch ends watch.
+func (rx *rxQueue) unwatch() {
+	rx.watched = false
+	rx.worker.poller.Unwatch(rx.q)
 }
 
 func newPort(dp *Dataplane, index int, cfg PortConfig, share int) (*Port, error) {
@@ -93,7 +114,7 @@ func newPort(dp *Dataplane, index int, cfg PortConfig, share int) (*Port, error)
 	p.steer = xpsflow.New(len(dp.workers)+1, len(cfg.Queues))
 	for i, q := range cfg.Queues {
 		reader := dp.workers[(i+cfg.RxOffset)%len(dp.workers)]
-		p.rx = append(p.rx, &rxQueue{q: q, port: uint16(index), worker: reader, gro: cfg.GRO})
+		p.rx = append(p.rx, &rxQueue{q: q, port: uint16(index), home: reader, worker: reader, gro: cfg.GRO})
 		t := newTxQueue(p, i, q)
 		p.tx = append(p.tx, t)
 		p.steer.SetCounters(i, t.dql.EnqueueOps(), t.dql.CompletedOps())

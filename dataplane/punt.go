@@ -151,5 +151,5 @@ func (w *Worker) inject(iface uint16, p *packet.Packet) {
 	w.cls.Batch(w.batch.Pkts[:1])
 	w.counters.injected += uint64(p.Segs)
 	w.fwd.Inject(w.snap, iface, p, w.now, &w.out)
-	w.transmit()
+	w.transmit(w)
 }

@@ -202,7 +202,7 @@ func (dp *Dataplane) SetQueues(dev string, n int, attach, detach func(*tun.Queue
 	defer dp.mu.Unlock()
 	had := p.steer.Queues()
 	for q := n; q < had; q++ {
-		dp.ask(p.rx[q].worker, func(w *Worker) { w.unwatch(p.rx[q]) })
+		dp.ask(p.rx[q].worker, func(w *Worker) { w.forget(p.rx[q]); p.rx[q].unwatch() })
 	}
 	if err := dp.hold(func() error { return p.changeQueues(n, had, attach, detach) }); err != nil {
 		return err
@@ -296,7 +296,7 @@ func (dp *Dataplane) DetachPort(port int, reason packet.Reason) {
 	dp.mu.Lock()
 	defer dp.mu.Unlock()
 	for _, rx := range dp.ports[port].rx {
-		dp.ask(rx.worker, func(w *Worker) { w.unwatch(rx) })
+		dp.ask(rx.worker, func(w *Worker) { w.forget(rx); rx.unwatch() })
 	}
 }
 
@@ -324,7 +324,7 @@ func (dp *Dataplane) AttachPort(port int, queues []*tun.Queue) error {
 // watch has the workers of rx queues read them from now on. It needs dp.mu.
 func (dp *Dataplane) watch(queues []*rxQueue) (err error) {
 	for _, rx := range queues {
-		dp.ask(rx.worker, func(w *Worker) { err = errors.Join(err, w.poller.Watch(rx.q, rx.token)) })
+		dp.ask(rx.worker, func(*Worker) { err = errors.Join(err, rx.watch()) })
 	}
 	return err
 }
@@ -338,7 +338,7 @@ func (dp *Dataplane) Connect(port int, rx, tx int) error {
 		if err := q.q.Connect(rx, tx); err != nil {
 			return err
 		}
-		return q.worker.poller.Watch(q.q, q.token)
+		return q.watch()
 	})
 }
 
@@ -365,8 +365,12 @@ func (p *Port) Reordered() uint64 { return p.order.reordered.Load() }
 // Accepts gives what the port's reader takes from us.
 func (p *Port) Accepts() Accept { return p.accept }
 
-// RxWorker gives the worker that reads rx queue q.
-func (p *Port) RxWorker(q int) int { return p.rx[q].worker.id }
+// RxWorker gives the worker that reads rx queue q now.
+func (p *Port) RxWorker(q int) int {
+	p.dp.mu.Lock()
+	defer p.dp.mu.Unlock()
+	return p.rx[q].worker.id
+}
 
 // TxQueueLen gives the length of a port's rings.
 func (dp *Dataplane) TxQueueLen(port int) int {

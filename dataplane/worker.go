@@ -3,6 +3,7 @@ package dataplane
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -37,7 +38,7 @@ type Worker struct {
 	fwd    *forward.Forwarder
 	snap   *forward.Snapshot
 
-	rx     []*rxQueue // by epoll token
+	rx     []*rxQueue // by epoll token; nil where one has gone to another worker
 	ready  []*rxQueue // those that may have something to read, in turn
 	home   []*TxQueue // by epoll token less txToken
 	batch  packet.Batch
@@ -48,6 +49,7 @@ type Worker struct {
 	usedQ  []int // queues whose list is not empty
 	tx     txScratch
 	mod    moderation
+	busy   busyWatch
 	idle   bool // the last wait ended without work
 	starve bool // reading ended for want of buffers
 
@@ -144,7 +146,7 @@ func (w *Worker) poll() {
 	if s := w.dp.snapshot.Load(); s != w.snap {
 		w.snap = s
 		w.fwd.Retry(s, w.now, &w.out) // what waited for a neighbour goes first
-		w.transmit()
+		w.transmit(w)
 	}
 	w.serveInbox()
 	w.serveKicks()
@@ -158,6 +160,9 @@ func (w *Worker) poll() {
 	}
 	w.cpu.TxAction() // qdiscs that were scheduled: woken, over their quota, missed
 	w.finish()
+	if w.busy.over(w.now) && w.dp.balancer != nil {
+		w.dp.balancer.tell()
+	}
 }
 
 // receive takes one batch from rx through every stage. It reports whether
@@ -171,13 +176,14 @@ func (w *Worker) receive(rx *rxQueue) bool {
 			p.In = rx.port
 		}
 		w.mod.frames += int64(len(pkts))
+		w.busy.frames += int64(len(pkts))
 		w.cls.Batch(pkts)
 		rx.count(pkts)
 		if rx.gro {
 			pkts = w.gro.Merge(pkts, &rx.merged)
 		}
 		w.fwd.Forward(w.snap, pkts, w.now, &w.out)
-		w.transmit()
+		w.transmit(rx.home)
 	}
 	switch errno {
 	case 0:
@@ -193,13 +199,13 @@ func (w *Worker) receive(rx *rxQueue) bool {
 	return false
 }
 
-// transmit gives every packet of w.out its tx queue and hands it over; what
-// the stages dropped or punted goes where it belongs.
-func (w *Worker) transmit() {
+// transmit gives every packet of w.out the tx queue that worker as prefers and
+// hands it over; what the stages dropped or punted goes where it belongs.
+func (w *Worker) transmit(as *Worker) {
 	for p := w.out.Tx.Pop(); p != nil; p = w.out.Tx.Pop() {
 		e := &w.egress[p.Out]
 		if e.n == len(e.pkts) {
-			w.flush(int(p.Out))
+			w.flush(int(p.Out), as)
 		}
 		if e.n == 0 {
 			w.used = append(w.used, int(p.Out))
@@ -208,7 +214,7 @@ func (w *Worker) transmit() {
 		e.n++
 	}
 	for _, port := range w.used {
-		w.flush(port)
+		w.flush(port, as)
 	}
 	w.used = w.used[:0]
 	if w.out.Punts.Len() > 0 || w.out.Resolves > 0 {
@@ -219,7 +225,7 @@ func (w *Worker) transmit() {
 
 // flush sends the packets collected for a port: one list a tx queue, in
 // order, each given to the queue's qdisc in one call.
-func (w *Worker) flush(port int) {
+func (w *Worker) flush(port int, as *Worker) {
 	e := &w.egress[port]
 	if e.n == 0 {
 		return // flushed when it was full, and nothing since
@@ -228,7 +234,7 @@ func (w *Worker) flush(port int) {
 	pkts := e.pkts[:e.n]
 	e.n = 0
 	w.stamp = max(w.stamp, w.now)
-	p.steer.SelectBatch(w.id, pkts)
+	p.steer.SelectBatch(as.id, pkts)
 	for _, pkt := range pkts {
 		w.stamp++
 		pkt.Stamp = w.stamp
@@ -263,24 +269,27 @@ func (w *Worker) drop(p *packet.Packet) {
 
 // broken takes rx out of service after an error of its device or connection.
 func (w *Worker) broken(rx *rxQueue, errno unix.Errno) {
-	w.poller.Unwatch(rx.q)
+	rx.unwatch()
 	w.dp.lost(int(rx.port), rx.q, errno)
 }
 
-// watch makes rx one of the queues that w reads. Called by control only.
-func (w *Worker) watch(rx *rxQueue) error {
-	rx.token = uint32(len(w.rx))
-	w.rx = append(w.rx, rx)
-	if !rx.q.Connected() {
-		return nil // Connect will watch it
+// adopt makes rx one of the queues that w reads, in a pause; watch sets it
+// going.
+func (w *Worker) adopt(rx *rxQueue) {
+	i := slices.Index(w.rx, nil)
+	if i < 0 {
+		i = len(w.rx)
+		w.rx = append(w.rx, nil)
 	}
-	return w.poller.Watch(rx.q, rx.token)
+	w.rx[i] = rx
+	rx.worker, rx.token = w, uint32(i)
 }
 
-// unwatch ends the reading of rx.
-func (w *Worker) unwatch(rx *rxQueue) {
+// abandon undoes adopt, and watch.
+func (w *Worker) abandon(rx *rxQueue) {
 	w.forget(rx)
-	w.poller.Unwatch(rx.q)
+	rx.unwatch()
+	w.rx[rx.token] = nil
 }
 
 // wait sleeps until there is something to do. While traffic flows the wait
@@ -323,7 +332,7 @@ func (w *Worker) note(events []tun.Event) {
 			w.writable(w.home[e.Token-txToken])
 			continue
 		}
-		if rx := w.rx[e.Token]; !rx.ready {
+		if rx := w.rx[e.Token]; rx != nil && !rx.ready {
 			rx.ready = true
 			w.ready = append(w.ready, rx)
 		}

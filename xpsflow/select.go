@@ -60,12 +60,12 @@ func (s *Steer) move(c *config, worker int, hash uint32, want, n int) (use int, 
 	}
 	w := &s.workers[worker]
 	if ch.hit {
-		w.collisions.Store(w.collisions.Load() + uint64(n))
+		w.collisions.Add(uint64(n))
 	}
 	if ch.use != want {
-		w.refused.Store(w.refused.Load() + uint64(n))
+		w.refused.Add(uint64(n))
 	} else if ch.use != ch.was && ch.was >= 0 {
-		w.moves.Store(w.moves.Load() + 1)
+		w.moves.Add(1)
 	}
 	return ch.use, ch.slot
 }

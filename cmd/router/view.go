@@ -35,7 +35,7 @@ func (r *router) Status() api.Status {
 	t := r.dp.Totals()
 	s := api.Status{
 		Version: version(), Pid: os.Getpid(), Uptime: time.Since(r.begun).Seconds(), Workers: r.conf.Workers,
-		IO: r.io.String(), IOReason: r.ioReason, Coalesce: int(r.conf.Coalesce / time.Microsecond),
+		IO: r.io.String(), IOReason: r.ioReason, Coalesce: int(r.conf.Coalesce / time.Microsecond), Balance: r.conf.Balance, Moves: r.dp.Moves(),
 		Totals: api.Totals(t), Balanced: t.Balanced(),
 	}
 	for _, w := range r.dp.WorkerStats() {

@@ -221,6 +221,9 @@ func PrintStatus(w io.Writer, s Status) {
 	if s.Coalesce > 0 {
 		fmt.Fprintf(w, "coalesce up to %dus: %d rests\n", s.Coalesce, s.Rests)
 	}
+	if s.Balance {
+		fmt.Fprintf(w, "balance: %d moves of an rx queue to an idle worker\n", s.Moves)
+	}
 	fmt.Fprintf(w, "received %d + created %d + injected %d = sent %d + queued %d + parked %d + punted %d + dropped %d", t.Received, t.Created, t.Injected, t.Sent, t.Queued, t.Parked, t.Punted, t.Dropped)
 	if s.Balanced {
 		fmt.Fprintln(w, ": adds up")

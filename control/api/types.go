@@ -58,6 +58,8 @@ type Status struct {
 	IOReason string  `json:"io_reason"`   // why so
 	Coalesce int     `json:"coalesce_us"` // longest time for which workers let frames gather
 	Rests    uint64  `json:"rests"`       // times they did
+	Balance  bool    `json:"balance"`     // workers without work read queues of others
+	Moves    uint64  `json:"moves"`       // queues that they took over because more came so
 	Totals   Totals  `json:"totals"`
 	Balanced bool    `json:"balanced"`
 	InFlight int     `json:"flow_table_in_flight"` // packets that flow tables count

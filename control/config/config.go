@@ -21,6 +21,7 @@ type Config struct {
 	Workers  int           // 1..MaxWorkers
 	IO       string        // how batches of system calls are made: IOAuto, IOUring or IOReadv
 	Coalesce time.Duration // longest time for which workers let frames gather, 0..MaxCoalesce
+	Balance  bool          // a worker without work reads a queue of one with too much
 	Pool     int64         // bytes of packet memory
 	Huge     string        // HugeAuto, HugeOn or HugeOff: whether that lies in huge pages
 	Ports    []Port
