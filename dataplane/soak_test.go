@@ -212,7 +212,7 @@ func (r *rig) changeAll(rng *rand.Rand, stop chan struct{}) {
 		case <-time.After(time.Duration(rng.IntN(4000)) * time.Microsecond):
 		}
 		dev, q := fmt.Sprintf("p%d", 1+rng.IntN(3)), rng.IntN(4)
-		what := []string{"root", "mq", "child", "change", "len", "table", "map", "hop", "queues", "bql", "load", "down", "gro"}[rng.IntN(13)]
+		what := []string{"root", "mq", "child", "change", "len", "table", "map", "hop", "queues", "bql", "load", "down", "gro", "move"}[rng.IntN(14)]
 		done[what]++
 		switch what {
 		case "root":
@@ -241,6 +241,8 @@ func (r *rig) changeAll(rng *rand.Rand, stop chan struct{}) {
 			}
 		case "gro": // of what is read: only port 0 has traffic
 			r.check(r.dp.SetGRO("p0", rng.IntN(3) > 0))
+		case "move":
+			r.check(r.dp.move(r.dp.ports[rng.IntN(4)].rx[q], r.dp.workers[rng.IntN(3)]))
 		case "down":
 			if rng.IntN(4) == 0 {
 				r.dp.PortDown(int(dev[1]-'0'), packet.DropLinkDown)

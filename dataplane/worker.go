@@ -40,6 +40,7 @@ type Worker struct {
 
 	rx     []*rxQueue // by epoll token; nil where one has gone to another worker
 	ready  []*rxQueue // those that may have something to read, in turn
+	more   bool       // there were some after the last turn
 	home   []*TxQueue // by epoll token less txToken
 	batch  packet.Batch
 	out    forward.Output
@@ -158,6 +159,7 @@ func (w *Worker) poll() {
 			w.ready = append(w.ready, rx)
 		}
 	}
+	w.more = len(w.ready) > 0
 	w.cpu.TxAction() // qdiscs that were scheduled: woken, over their quota, missed
 	w.finish()
 	if w.busy.over(w.now) && w.dp.balancer != nil {
@@ -298,7 +300,7 @@ func (w *Worker) abandon(rx *rxQueue) {
 // call, which costs nothing for as long as it lasts. Before it, frames may be
 // left to gather for a moment, in which only Wake and the timers end the rest.
 func (w *Worker) wait() []tun.Event {
-	busy := len(w.ready) > 0 || w.cpu.Pending() || w.inbox.Load() != nil || w.kicks.Load() != nil
+	busy := w.more || w.cpu.Pending() || w.inbox.Load() != nil || w.kicks.Load() != nil
 	switch {
 	case w.starve && !w.cpu.Pending(): // a run may free buffers
 		w.poller.Rest(starveWait)

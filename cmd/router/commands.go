@@ -31,7 +31,7 @@ for namespaces CAP_SYS_ADMIN, and for a steering that is not kernel CAP_BPF.
   workers: 2                      # default: the CPUs we may run on
   io: auto                        # uring, readv, or whichever is measured to be quicker
   coalesce: 150us                 # at high rates let frames gather for so long at most, if that slows no one down; 0s: never
-  balance: false                  # a worker without work reads a queue of one with several busy ones, if more comes so
+  balance: true                   # a worker without work reads a queue of one with several busy ones, if more comes so
   memory: {pool: 128MiB, huge: auto}   # of packets; huge pages: see router help memory
   ports:
     - name: tapa                  # the netdev's name

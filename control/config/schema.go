@@ -11,7 +11,7 @@ import (
 // document decodes the whole file. The file's shape is what follows.
 func document(c *Config) setter {
 	version := 0
-	c.IO, c.Coalesce, c.Balance = IOAuto, DefaultCoalesce, false
+	c.IO, c.Coalesce, c.Balance = IOAuto, DefaultCoalesce, true
 	return func(d *decoder, n ast.Node) {
 		mapping("the configuration",
 			field{"version", parsed(&version, "1", parseVersion)},
