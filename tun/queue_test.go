@@ -317,7 +317,7 @@ func TestPoller(t *testing.T) {
 	}
 }
 
-// A rest ends when its time is over, even if a queue is readable, and at a Wake.
+// A rest ends when its time is over, not when a queue is readable, and at a Wake.
 func TestPollerRest(t *testing.T) {
 	p, err := tun.NewPoller()
 	if err != nil {
@@ -330,12 +330,18 @@ func TestPollerRest(t *testing.T) {
 		t.Fatal(err)
 	}
 	peer.Send([]byte("frame"))
+	// The runtime may end one rest early; a readable queue would end them all.
 	const short = 5 * time.Millisecond
-	if begun := time.Now(); true {
+	full := 0
+	for range 10 {
+		begun := time.Now()
 		p.Rest(int64(short))
-		if took := time.Since(begun); took < short {
-			t.Errorf("a rest of %v took %v", short, took)
+		if time.Since(begun) >= short {
+			full++
 		}
+	}
+	if full == 0 {
+		t.Errorf("no rest of 10 took its %v", short)
 	}
 	ended := make(chan struct{})
 	go func() {
