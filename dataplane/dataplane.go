@@ -27,6 +27,7 @@ type Config struct {
 	Workers  int
 	Uring    bool          // batches of system calls by io_uring; tun.ChooseIO says whether
 	Coalesce time.Duration // longest time for which workers let frames gather; 0: never, at most MaxCoalesce
+	BusyPoll time.Duration // longest time for which workers look for frames before they sleep; 0: never, at most MaxBusyPoll
 	Balance  bool          // idle workers read queues of busy ones
 	Memory   packet.Memory
 	Classify classify.Options
@@ -106,6 +107,7 @@ func New(cfg Config) (*Dataplane, error) {
 			return nil, err
 		}
 		w.mod.longest = int64(min(cfg.Coalesce, MaxCoalesce))
+		w.mod.poll = int64(min(cfg.BusyPoll, MaxBusyPoll))
 		if i < cfg.Workers {
 			dp.workers = append(dp.workers, w)
 		} else {

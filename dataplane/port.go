@@ -80,12 +80,14 @@ type rxQueue struct {
 }
 
 // count adds what was read, in wire packets, once a batch.
-func (rx *rxQueue) count(pkts []*packet.Packet) {
-	rx.frames += uint64(len(pkts))
+func (rx *rxQueue) count(pkts []*packet.Packet) (bytes int64) {
 	for _, p := range pkts {
 		rx.packets += uint64(p.Segs)
-		rx.bytes += uint64(p.Len())
+		bytes += int64(p.Len())
 	}
+	rx.frames += uint64(len(pkts))
+	rx.bytes += uint64(bytes)
+	return bytes
 }
 
 // watch has the worker wait for what comes, if there is a connection; else

@@ -132,13 +132,15 @@ type WorkerStats struct {
 	CPU     time.Duration // of its thread
 	Actions uint64        // runs of scheduled qdiscs (net_tx_action)
 	Rests   uint64        // times that it let frames gather
+	Polls   uint64        // times that it looked for frames before it slept
+	Found   uint64        // and there were some
 }
 
 // WorkerStats gives those of each worker, while the workers are held.
 func (dp *Dataplane) WorkerStats() (all []WorkerStats) {
 	_ = dp.quiesce(func() error {
 		for _, w := range dp.workers {
-			st := WorkerStats{Actions: w.cpu.Actions, Rests: w.mod.rests}
+			st := WorkerStats{Actions: w.cpu.Actions, Rests: w.mod.rests, Polls: w.mod.polls, Found: w.mod.found}
 			var ts unix.Timespec
 			// The clock of another thread of ours: CPUCLOCK_SCHED of its id.
 			if tid := w.tid.Load(); tid != 0 && unix.ClockGettime(^tid<<3|6, &ts) == nil {

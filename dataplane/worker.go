@@ -52,6 +52,8 @@ type Worker struct {
 	mod    moderation
 	busy   busyWatch
 	idle   bool // the last wait ended without work
+	looked bool // it polled
+	missed bool // in vain
 	starve bool // reading ended for want of buffers
 
 	tid      atomic.Int32
@@ -130,8 +132,9 @@ func (w *Worker) run() {
 		w.enter()
 		w.note(events)
 		w.poll()
+		rest, look := w.moderate()
 		w.leave()
-		events = w.wait()
+		events = w.wait(rest, look)
 	}
 }
 
@@ -177,10 +180,10 @@ func (w *Worker) receive(rx *rxQueue) bool {
 		for _, p := range pkts {
 			p.In = rx.port
 		}
-		w.mod.frames += int64(len(pkts))
 		w.busy.frames += int64(len(pkts))
 		w.cls.Batch(pkts)
-		rx.count(pkts)
+		w.mod.frames += int64(len(pkts))
+		w.mod.bytes += rx.count(pkts)
 		if rx.gro {
 			pkts = w.gro.Merge(pkts, &rx.merged)
 		}
@@ -298,15 +301,21 @@ func (w *Worker) abandon(rx *rxQueue) {
 // is raw: the worker keeps its P, so that the next packet does not wait for
 // the Go scheduler. After an empty raw wait it sleeps in an ordinary system
 // call, which costs nothing for as long as it lasts. Before it, frames may be
-// left to gather for a moment, in which only Wake and the timers end the rest.
-func (w *Worker) wait() []tun.Event {
+// left to gather for a moment, in which only Wake and the timers end the rest,
+// or the worker may look for them again and again.
+func (w *Worker) wait(rest, look int64) []tun.Event {
 	busy := w.more || w.cpu.Pending() || w.inbox.Load() != nil || w.kicks.Load() != nil
 	switch {
 	case w.starve && !w.cpu.Pending(): // a run may free buffers
 		w.poller.Rest(starveWait)
-	case !busy:
-		if rest := w.untilTimer(w.mod.rest(w.now)); rest > 0 {
+	case busy:
+	case rest > 0:
+		if rest = w.untilTimer(rest); rest > 0 {
 			w.poller.Rest(rest)
+		}
+	case look > 0:
+		if events, found := w.busyPoll(look); found {
+			return events
 		}
 	}
 	w.starve = false
@@ -318,13 +327,54 @@ func (w *Worker) wait() []tun.Event {
 		timeout, raw = -1, false
 	}
 	timeout = w.untilTimer(timeout)
+	events, woken := w.events(timeout, raw)
+	w.idle = len(events) == 0 && !woken && timeout != 0 && !w.ticked
+	w.ticked = false
+	return events
+}
+
+// moderate says how long, in ns, the next wait is to rest before it begins or
+// to poll; w.mod is shared state, as its counters are read in a pause.
+func (w *Worker) moderate() (rest, look int64) {
+	if w.looked {
+		w.looked = false
+		w.mod.polled(!w.missed)
+	}
+	if w.more || w.cpu.Pending() {
+		return 0, 0
+	}
+	switch w.mod.how(w.now) {
+	case resting:
+		return w.mod.rest(), 0
+	case polling:
+		return 0, w.mod.poll
+	}
+	return 0, 0
+}
+
+// busyPoll looks for events for so many ns, until there are some or Wake was
+// called. In between it lets run who else would on this CPU.
+func (w *Worker) busyPoll(nsec int64) (events []tun.Event, found bool) {
+	for end := nanotime() + w.untilTimer(nsec); !found && nanotime() < end; {
+		_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+		var woken bool
+		events, woken = w.events(0, true)
+		found = woken || len(events) > 0
+	}
+	w.looked, w.missed = true, !found
+	if found {
+		w.idle, w.ticked = false, false
+	}
+	return events, found
+}
+
+// events are the Poller's.
+func (w *Worker) events(timeout int64, raw bool) (events []tun.Event, woken bool) {
 	events, woken, err := w.poller.Wait(timeout, raw)
 	if err != nil {
 		panic(fmt.Sprintf("dataplane: worker %d: %v", w.id, err))
 	}
-	w.idle = len(events) == 0 && !woken && timeout != 0 && !w.ticked
-	w.ticked = false
-	return events
+	return events, woken
 }
 
 // note takes in what the wait reported.

@@ -31,6 +31,7 @@ for namespaces CAP_SYS_ADMIN, and for a steering that is not kernel CAP_BPF.
   workers: 2                      # default: the CPUs we may run on
   io: auto                        # uring, readv, or whichever is measured to be quicker
   coalesce: 150us                 # at high rates let frames gather for so long at most, if that slows no one down; 0s: never
+  busy_poll: 50us                 # look for the next frame for so long before sleeping, if traffic is quicker by it; 0s: never
   balance: true                   # a worker without work reads a queue of one with several busy ones, if more comes so
   memory: {pool: 128MiB, huge: auto}   # of packets; huge pages: see router help memory
   ports:

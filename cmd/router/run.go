@@ -174,7 +174,7 @@ func (r *router) dataplaneConfig() dataplane.Config {
 	// A third of the memory in heads, enough small packets for full queues; a
 	// sixth in small tails, one for every eighth head; the rest for superpackets.
 	pool := int(r.conf.Pool)
-	cfg := dataplane.Config{Workers: r.conf.Workers, Uring: r.io == tun.IOUring, Coalesce: r.conf.Coalesce, Balance: r.conf.Balance, Memory: packet.Memory{
+	cfg := dataplane.Config{Workers: r.conf.Workers, Uring: r.io == tun.IOUring, Coalesce: r.conf.Coalesce, BusyPoll: r.conf.BusyPoll, Balance: r.conf.Balance, Memory: packet.Memory{
 		Heads: pool / 3 / packet.HeadLen, SmallTails: pool / 6 / packet.SmallTailLen, Tails: pool / 2 / packet.TailLen, Huge: huge(r.conf.Huge),
 	}}
 	for _, p := range r.ports {

@@ -35,11 +35,14 @@ func (r *router) Status() api.Status {
 	t := r.dp.Totals()
 	s := api.Status{
 		Version: version(), Pid: os.Getpid(), Uptime: time.Since(r.begun).Seconds(), Workers: r.conf.Workers,
-		IO: r.io.String(), IOReason: r.ioReason, Coalesce: int(r.conf.Coalesce / time.Microsecond), Balance: r.conf.Balance, Moves: r.dp.Moves(),
+		IO: r.io.String(), IOReason: r.ioReason, Coalesce: int(r.conf.Coalesce / time.Microsecond),
+		BusyPoll: int(r.conf.BusyPoll / time.Microsecond), Balance: r.conf.Balance, Moves: r.dp.Moves(),
 		Totals: api.Totals(t), Balanced: t.Balanced(),
 	}
 	for _, w := range r.dp.WorkerStats() {
 		s.Rests += w.Rests
+		s.Polls += w.Polls
+		s.PollsFound += w.Found
 	}
 	for _, p := range r.dp.Ports() {
 		s.InFlight += p.Steer().InFlight()

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type fake struct{ changed []any }
 
 func (f *fake) Status() Status {
-	return Status{Version: "1", Workers: 2, IO: "uring", IOReason: "configured", Coalesce: 150, Rests: 7, Balance: true, Moves: 3, Totals: Totals{Received: 5, Created: 1, Sent: 4, Dropped: 2}, Balanced: true}
+	return Status{Version: "1", Workers: 2, IO: "uring", IOReason: "configured", Coalesce: 150, Rests: 7, BusyPoll: 50, Polls: 9, PollsFound: 8, Balance: true, Moves: 3, Totals: Totals{Received: 5, Created: 1, Sent: 4, Dropped: 2}, Balanced: true}
 }
 
 func (f *fake) Links() []Link {
@@ -291,7 +291,7 @@ func TestTexts(t *testing.T) {
 			func(b *bytes.Buffer) { PrintNeighs(b, f.Neighs()) }},
 		{"drops show", "PORT  REASON    PACKETS  MEANING\ntapa  ttl       3        TTL or hop limit exceeded\n-     shutdown  1        x\n",
 			func(b *bytes.Buffer) { PrintDrops(b, f.Drops()) }},
-		{"status", "router 1, pid 0, up 0 s, 2 workers\nio uring: configured\ncoalesce up to 150us: 7 rests\nbalance: 3 moves of an rx queue to an idle worker\nreceived 5 + created 1 + injected 0 = sent 4 + queued 0 + parked 0 + punted 0 + dropped 2: adds up\n",
+		{"status", "router 1, pid 0, up 0 s, 2 workers\nio uring: configured\ncoalesce up to 150us: 7 rests\nbusy poll up to 50us: 9 polls, 8 found frames\nbalance: 3 moves of an rx queue to an idle worker\nreceived 5 + created 1 + injected 0 = sent 4 + queued 0 + parked 0 + punted 0 + dropped 2: adds up\n",
 			func(b *bytes.Buffer) { PrintStatus(b, f.Status()) }},
 		{"memory show", "  buffers  size  most   bytes  in use  free  untouched  control  worker 0  worker 1\n" +
 			"     head   2Kb   100   200Kb       1     2         85        5         3         4\n" +

@@ -221,6 +221,9 @@ func PrintStatus(w io.Writer, s Status) {
 	if s.Coalesce > 0 {
 		fmt.Fprintf(w, "coalesce up to %dus: %d rests\n", s.Coalesce, s.Rests)
 	}
+	if s.BusyPoll > 0 {
+		fmt.Fprintf(w, "busy poll up to %dus: %d polls, %d found frames\n", s.BusyPoll, s.Polls, s.PollsFound)
+	}
 	if s.Balance {
 		fmt.Fprintf(w, "balance: %d moves of an rx queue to an idle worker\n", s.Moves)
 	}

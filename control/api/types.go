@@ -50,19 +50,22 @@ type Router interface {
 
 // Status is the router as a whole.
 type Status struct {
-	Version  string  `json:"version"`
-	Pid      int     `json:"pid"`
-	Uptime   float64 `json:"uptime_s"`
-	Workers  int     `json:"workers"`
-	IO       string  `json:"io"`          // how batches of system calls are made: uring or readv
-	IOReason string  `json:"io_reason"`   // why so
-	Coalesce int     `json:"coalesce_us"` // longest time for which workers let frames gather
-	Rests    uint64  `json:"rests"`       // times they did
-	Balance  bool    `json:"balance"`     // workers without work read queues of others
-	Moves    uint64  `json:"moves"`       // queues that they took over because more came so
-	Totals   Totals  `json:"totals"`
-	Balanced bool    `json:"balanced"`
-	InFlight int     `json:"flow_table_in_flight"` // packets that flow tables count
+	Version    string  `json:"version"`
+	Pid        int     `json:"pid"`
+	Uptime     float64 `json:"uptime_s"`
+	Workers    int     `json:"workers"`
+	IO         string  `json:"io"`               // how batches of system calls are made: uring or readv
+	IOReason   string  `json:"io_reason"`        // why so
+	Coalesce   int     `json:"coalesce_us"`      // longest time for which workers let frames gather
+	Rests      uint64  `json:"rests"`            // times they did
+	BusyPoll   int     `json:"busy_poll_us"`     // longest time for which workers look for frames before they sleep
+	Polls      uint64  `json:"busy_polls"`       // times they did
+	PollsFound uint64  `json:"busy_polls_found"` // and there were some
+	Balance    bool    `json:"balance"`          // workers without work read queues of others
+	Moves      uint64  `json:"moves"`            // queues that they took over because more came so
+	Totals     Totals  `json:"totals"`
+	Balanced   bool    `json:"balanced"`
+	InFlight   int     `json:"flow_table_in_flight"` // packets that flow tables count
 }
 
 // Totals are the terms of the conservation of packets, in wire packets.

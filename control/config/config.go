@@ -21,6 +21,7 @@ type Config struct {
 	Workers  int           // 1..MaxWorkers
 	IO       string        // how batches of system calls are made: IOAuto, IOUring or IOReadv
 	Coalesce time.Duration // longest time for which workers let frames gather, 0..MaxCoalesce
+	BusyPoll time.Duration // longest time for which workers look for frames before they sleep, 0..MaxBusyPoll
 	Balance  bool          // a worker without work reads a queue of one with too much
 	Pool     int64         // bytes of packet memory
 	Huge     string        // HugeAuto, HugeOn or HugeOff: whether that lies in huge pages
@@ -45,7 +46,9 @@ const (
 	DefaultFlowTable      = 4096
 	DefaultPool           = 128 << 20
 	DefaultCoalesce       = 150 * time.Microsecond
-	MaxCoalesce           = time.Millisecond // as the data path's
+	MaxCoalesce           = time.Millisecond      // as the data path's
+	DefaultBusyPoll       = 50 * time.Microsecond // as net.core.busy_poll's documentation has it
+	MaxBusyPoll           = time.Millisecond      // as the data path's
 	DefaultAgeingTime     = 300 * time.Second
 	DefaultFDBMax         = 4096
 )

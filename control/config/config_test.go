@@ -19,6 +19,7 @@ const full = `
 version: 1
 workers: 2
 coalesce: 80us
+busy_poll: 30us
 balance: false
 io: uring
 memory: {pool: 64MiB, huge: on}
@@ -79,7 +80,7 @@ func TestFull(t *testing.T) {
 	got.Ports[1].MAC = MAC{}
 	all := Accept{Csum: true, TSO: true, USO: true}
 	want := &Config{
-		Workers: 2, IO: IOUring, Coalesce: 80 * time.Microsecond, Pool: 64 << 20, Huge: HugeOn,
+		Workers: 2, IO: IOUring, Coalesce: 80 * time.Microsecond, BusyPoll: 30 * time.Microsecond, Pool: 64 << 20, Huge: HugeOn,
 		Ports: []Port{{
 			Name: "tapa", Type: TAP, Backend: Native, Queues: 2, NetNS: "ns1", Create: true, Persist: true, MTU: 9000, TxQueueLen: 500,
 			MAC: MAC{2, 0, 0, 0, 0xa, 0xfe}, Addresses: prefixes("10.99.1.254/24", "fd99:1::fe/64"),

@@ -27,7 +27,7 @@ func TestRefused(t *testing.T) {
 		{"key twice", "version: 1\nworkers: 2\nworkers: 3\n", `3:1: mapping key "workers" already defined at line 2, column 1`},
 		{"open bracket", "version: 1\nports: [\n", `2:8: sequence end token ']' not found`},
 		{"unknown key", "version: 1\nport: []\n", `2:1: unknown key "port" in the configuration; did you mean "ports"?`},
-		{"unknown key, no idea", "version: 1\nfoobar: 1\n", `2:1: unknown key "foobar" in the configuration; known keys: version, workers, io, coalesce, balance, memory, ports, bridges, routes`},
+		{"unknown key, no idea", "version: 1\nfoobar: 1\n", `2:1: unknown key "foobar" in the configuration; known keys: version, workers, io, coalesce, busy_poll, balance, memory, ports, bridges, routes`},
 		{"no value", "version: 1\nports:\n", `2:8: ports: no value; give one or remove the key`},
 		{"no anchor", "version: 1\nports: *p\n", `2:8: ports: alias *p has no anchor &p`},
 		{"alias loop", "version: 1\nports: &p *p\n", `2:11: unexpected scalar value type`},
@@ -39,6 +39,7 @@ func TestRefused(t *testing.T) {
 
 		// scalars
 		{"io", "version: 1\nio: epoll\n", `2:5: io: unknown "epoll"; known are: auto, uring, readv`},
+		{"busy_poll", "version: 1\nbusy_poll: 2ms\n", `2:12: busy_poll: want a duration from 0s to 1ms, got 2ms`},
 		{"coalesce", "version: 1\ncoalesce: 2ms\n", `2:11: coalesce: want a duration from 0s to 1ms, got 2ms`},
 		{"workers 0", "version: 1\nworkers: 0\n", `2:10: workers: want a number from 1 to 256, got 0`},
 		{"octal", one("queues: 010"), `4:21: queues: 010 would be octal in YAML; write 10`},

@@ -11,13 +11,14 @@ import (
 // document decodes the whole file. The file's shape is what follows.
 func document(c *Config) setter {
 	version := 0
-	c.IO, c.Coalesce, c.Balance = IOAuto, DefaultCoalesce, true
+	c.IO, c.Coalesce, c.BusyPoll, c.Balance = IOAuto, DefaultCoalesce, DefaultBusyPoll, true
 	return func(d *decoder, n ast.Node) {
 		mapping("the configuration",
 			field{"version", parsed(&version, "1", parseVersion)},
 			field{"workers", integer(&c.Workers, 1, MaxWorkers)},
 			field{"io", oneOf(&c.IO, IOAuto, IOUring, IOReadv)},
 			field{"coalesce", duration(&c.Coalesce, 0, MaxCoalesce)},
+			field{"busy_poll", duration(&c.BusyPoll, 0, MaxBusyPoll)},
 			field{"balance", boolean(&c.Balance)},
 			field{"memory", mapping("memory", field{"pool", size(&c.Pool, 8<<20, 1<<40)}, field{"huge", oneOf(&c.Huge, HugeAuto, HugeOn, HugeOff)})},
 			field{"ports", list(&c.Ports, port)},
